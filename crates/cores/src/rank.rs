@@ -64,6 +64,8 @@ ranks! {
     Group = Allowed,
     /// A shard of the nodes in memory, by its index, or one node.
     Node = Allowed,
+    /// Blocks of the drive that smaller blocks share, while one of these is put there.
+    Slices = Allowed,
     /// One log: blocks are allocated and stamped in one order, and on zones submitted.
     Log = Never,
     /// Current segments and the table of segments.

@@ -61,6 +61,8 @@ pub(crate) struct Area<K> {
 pub(crate) struct Ring {
     pub(crate) first: u32,
     pub(crate) end: u32,
+    /// Bytes of a block.
+    pub(crate) size: usize,
     blocks: Arc<LogBlocks>,
     pub(crate) format: Format,
     pub(crate) seed: u32,
@@ -198,8 +200,8 @@ impl<K> Area<K> {
     /// Blocks of the log that a transaction of `credits` takes at most.
     pub(crate) fn cost(&self, credits: u32) -> u32 {
         let Some(ring) = &self.ring else { return 0 };
-        let tags = ring.format.tags_per_block(drive::BLOCK_SIZE) as u32;
-        let revokes = records_per_block(ring.incompat, drive::BLOCK_SIZE) as u32;
+        let tags = ring.format.tags_per_block(ring.size) as u32;
+        let revokes = records_per_block(ring.incompat, ring.size) as u32;
         credits + credits.div_ceil(tags) + credits.div_ceil(revokes) + 1
     }
 }
@@ -212,16 +214,13 @@ impl Ring {
             let start = superblock.start().unwrap_or(0);
             return Err(Error::corrupt("s_start", 0_u64, start, "0: the log must be recovered"));
         }
-        if superblock.block_size() as usize != drive::BLOCK_SIZE {
-            let size = superblock.block_size();
-            return Err(Error::unsupported(format!("writing journal blocks of {size} bytes")));
-        }
         let end = superblock.records().map_or(ring.end, RecordSpace::end);
         if let Some(hole) = (0..end).find(|block| blocks(*block).is_none()) {
             return Err(Error::corrupt("journal inode", hole, "a hole", "a block"));
         }
         let format = Format::new(incompat, seed);
-        Ok(Self { first: ring.start, end: ring.end, blocks, format, seed, incompat })
+        let size = superblock.block_size() as usize;
+        Ok(Self { first: ring.start, end: ring.end, size, blocks, format, seed, incompat })
     }
 
     /// Some of its blocks, as a ring of their own.

@@ -1,7 +1,7 @@
 //! Closing the running transaction, and writing it to the log.
 
 use cores::Stage;
-use drive::{BLOCK_SIZE, Block, Lba};
+use drive::{Block, Lba};
 use queue::{Io, WriteSet};
 
 use crate::area::{Area, Ring};
@@ -127,8 +127,8 @@ impl Appender<'_> {
     }
 
     fn images(&mut self, tid: Tid, images: &[(Lba, &Block)], inject: Inject) {
-        let format = self.ring.format;
-        for chunk in images.chunks(format.tags_per_block(BLOCK_SIZE)) {
+        let (format, size) = (self.ring.format, self.ring.size);
+        for chunk in images.chunks(format.tags_per_block(size)) {
             let mut tags = Vec::with_capacity(chunk.len());
             let mut logged = Vec::with_capacity(chunk.len());
             for (home, image) in chunk {
@@ -137,21 +137,21 @@ impl Appender<'_> {
                 if escaped {
                     image.make_mut()[..4].fill(0);
                 }
-                tags.push(Tag { home: *home, escaped, sum: format.sum(tid, &image[..]) });
+                tags.push(Tag { home: *home, escaped, sum: format.sum(tid, &image[..size]) });
                 logged.push(image);
             }
             let mut descriptor = Block::unspecified();
-            format.emit(descriptor.make_mut(), tid, &tags);
+            format.emit(&mut descriptor.make_mut()[..size], tid, &tags);
             self.push(descriptor);
             logged.into_iter().for_each(|image| self.push(image));
         }
     }
 
     fn revokes(&mut self, tid: Tid, homes: &[u64]) {
-        let (incompat, seed) = (self.ring.incompat, self.ring.seed);
-        for chunk in homes.chunks(records_per_block(incompat, BLOCK_SIZE)) {
+        let Ring { incompat, seed, size, .. } = *self.ring;
+        for chunk in homes.chunks(records_per_block(incompat, size)) {
             let mut block = Block::unspecified();
-            revoke::emit(block.make_mut(), tid, chunk, incompat, seed);
+            revoke::emit(&mut block.make_mut()[..size], tid, chunk, incompat, seed);
             self.push(block);
         }
     }
@@ -199,7 +199,8 @@ impl<K> Logged<K> {
     ) {
         let mut block = Block::unspecified();
         let seed = ring.incompat.has_sums().then_some(ring.seed);
-        commit::emit(block.make_mut(), self.closed.id.tid, cores::wall_clock(), link, seed);
+        let bytes = &mut block.make_mut()[..ring.size];
+        commit::emit(bytes, self.closed.id.tid, cores::wall_clock(), link, seed);
         let lba = ring.lba(self.commit_at);
         if forced {
             set.push_forced(io, lba, block);

@@ -299,7 +299,7 @@ impl Question {
             let spec = rig::spec(&self.drive, self.workload.footprint())?;
             let ssd = rig::new_drive(&spec, Timing::Virtual, seed)?;
             let drive: Arc<dyn Drive> = ssd.clone();
-            rig::make_for(self.format, &drive, way, &job.mount_options())?;
+            job.make(&drive)?;
             let fs = rig::mount(self.format, drive, &job.mount_options())?;
             fill(&fs, self.full, seed)?;
             let upkeep = fs.clone().maintain();

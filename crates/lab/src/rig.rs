@@ -232,14 +232,15 @@ pub fn spec(name: &str, footprint: u64) -> Result<Spec> {
     })
 }
 
-/// Makes an empty volume for a technique, to be mounted with these `options`.
+/// Makes an empty volume for a technique, to be mounted with these `options`, with `more` features.
 pub fn make_for(
     format: &dyn Format,
     drive: &Arc<dyn Drive>,
     way: &Technique,
     options: &str,
+    more: &str,
 ) -> Result<()> {
-    let features = [way.make, format.features_for(options)];
+    let features = [way.make, format.features_for(options), more];
     let features: Vec<&str> = features.into_iter().filter(|f| !f.is_empty()).collect();
     format.make_with(drive, &features.join(",")).map_err(Error::of("mkfs"))
 }
@@ -253,7 +254,7 @@ pub fn make_fitting(format: &dyn Format, drive: &Arc<dyn Drive>, options: &str) 
         is_own && way.options.split(',').all(|word| given.contains(&word))
     };
     match format.techniques().iter().find(needs_all) {
-        Some(way) => make_for(format, drive, way, options),
+        Some(way) => make_for(format, drive, way, options, ""),
         None => make(format, drive),
     }
 }

@@ -11,14 +11,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cores::{Line, Mutex, MutexGuard, Rank};
-use drive::{Block, Blocks, Command, Lba};
+use drive::{BLOCK_SIZE, Block, Blocks, Command, Lba};
 use smallvec::SmallVec;
 
+use crate::slices::Slices;
 use crate::{BlockQueue, IoError, Ticket};
 
-/// Reads and writes blocks of one volume.
+/// Reads and writes blocks of one volume. They may be smaller than the drive's ([`Io::sliced`]);
+/// then the rest of each [`Block`] in memory is not used, and read as zeroes.
 pub struct Io {
     queue: Arc<BlockQueue>,
+    slices: Option<Slices>,
     max_transfer: usize,
     zone_blocks: Option<u64>,
     /// What has been submitted and may not be complete.
@@ -91,6 +94,8 @@ pub struct WriteSet {
     start: Lba,
     run: Blocks,
     tickets: SmallVec<[(Ticket, Option<Arc<Run>>); 4]>,
+    /// Why a write could not be submitted.
+    failed: Option<IoError>,
 }
 
 impl WriteSet {
@@ -127,6 +132,27 @@ impl WriteSet {
 
     fn send(&mut self, io: &Io, fua: bool) {
         let (start, data) = (self.start, std::mem::take(&mut self.run));
+        match &io.slices {
+            None => self.send_whole(io, start, data, fua),
+            Some(slices) => self.send_slices(io, slices, (start, data), fua),
+        }
+    }
+
+    /// Writes the drive blocks that slices lie in, one write of each at a time.
+    fn send_slices(&mut self, io: &Io, slices: &Slices, (start, data): (u64, Blocks), fua: bool) {
+        let _writing = slices.writing.lock();
+        let around = slices.around(&(start..start + data.len() as u64));
+        if io.has_in_flight(around.clone()) {
+            // A write that has failed fails for whoever waits for it.
+            let _ = io.queue.drain(io.failed_before);
+        }
+        match slices.compose(io, start, &data) {
+            Ok(whole) => self.send_whole(io, around.start, whole, fua),
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    fn send_whole(&mut self, io: &Io, start: Lba, data: Blocks, fua: bool) {
         let blocks = data.clone();
         io.written_blocks.fetch_add(data.len() as u64);
         let ticket = io.queue.submit(Command::Write { lba: start, data, fua });
@@ -140,7 +166,7 @@ impl WriteSet {
     /// Waits until the drive has completed every write of the set.
     pub fn wait(&mut self, queue: &BlockQueue) -> Result<(), IoError> {
         debug_assert!(self.run.is_empty(), "a run was not submitted");
-        let mut result = Ok(());
+        let mut result = self.failed.take().map_or(Ok(()), Err);
         for (ticket, run) in self.tickets.drain(..) {
             if let Err(error) = queue.wait(ticket) {
                 result = Err(error);
@@ -154,6 +180,12 @@ impl WriteSet {
 impl Io {
     /// Reads and writes through `queue`.
     pub fn new(queue: Arc<BlockQueue>) -> Self {
+        Self::sliced(queue, BLOCK_SIZE as u32)
+    }
+
+    /// Reads and writes blocks of `block_size` bytes, 512 to 4096, and counts in these. The drive
+    /// is not zoned if they are smaller than its own.
+    pub fn sliced(queue: Arc<BlockQueue>, block_size: u32) -> Self {
         let identity = queue.identify();
         Self {
             max_transfer: identity.max_transfer.max(1) as usize,
@@ -162,6 +194,7 @@ impl Io {
             runs: Line::default(),
             written_blocks: Line::default(),
             failed_before: queue.failures(),
+            slices: Slices::of(block_size),
             queue,
         }
     }
@@ -200,14 +233,45 @@ impl Io {
         self.written_blocks.load()
     }
 
+    /// Bytes of a block.
+    pub fn block_size(&self) -> usize {
+        self.slices.as_ref().map_or(BLOCK_SIZE, Slices::size)
+    }
+
+    /// Tells the drive that nobody needs what these blocks hold. Of a drive block that others
+    /// share, nothing is said.
+    pub fn discard(&self, blocks: Range<Lba>) -> Result<(), IoError> {
+        let whole = self.slices.as_ref().map_or(blocks.clone(), |slices| slices.within(&blocks));
+        if whole.is_empty() {
+            Ok(())
+        } else {
+            self.queue.discard(whole.start, whole.end - whole.start)
+        }
+    }
+
     /// Reads one block.
     pub fn read(&self, lba: Lba) -> Result<Block, IoError> {
+        let Some(slices) = &self.slices else { return self.read_whole(lba) };
+        let whole = self.read_whole(lba / slices.each())?;
+        Ok(slices.cut(lba..lba + 1, &[whole]).remove(0))
+    }
+
+    /// Reads a block of the drive.
+    pub(crate) fn read_whole(&self, lba: Lba) -> Result<Block, IoError> {
         let held = self.look().and_then(|in_flight| in_flight.get(lba).cloned());
         held.map_or_else(|| self.queue.read_block(lba), Ok)
     }
 
     /// Reads `count` adjacent blocks.
     pub fn read_run(&self, lba: Lba, count: u32) -> Result<Blocks, IoError> {
+        let Some(slices) = &self.slices else { return self.read_whole_run(lba, count) };
+        let wanted = lba..lba + u64::from(count);
+        let around = slices.around(&wanted);
+        let whole = self.read_whole_run(around.start, (around.end - around.start) as u32)?;
+        Ok(slices.cut(wanted, &whole))
+    }
+
+    fn read_whole_run(&self, lba: Lba, count: u32) -> Result<Blocks, IoError> {
         // A write that completes during this read is also taken from memory, because it was in
         // flight when the drive was asked.
         let held = self.held(lba, count);
@@ -228,13 +292,13 @@ impl Io {
         (0..count).filter_map(held).collect()
     }
 
-    /// Whether some of these blocks may be on their way to the drive.
+    /// Whether some of these blocks of the drive may be on their way there.
     #[inline]
     pub fn has_in_flight(&self, mut lbas: Range<Lba>) -> bool {
         self.look().is_some_and(|in_flight| lbas.any(|lba| in_flight.get(lba).is_some()))
     }
 
-    /// Whether a write of this block has been submitted and may not be complete.
+    /// Whether a write of this block of the drive has been submitted and may not be complete.
     #[inline]
     pub fn is_in_flight(&self, lba: Lba) -> bool {
         self.look().is_some_and(|in_flight| in_flight.get(lba).is_some())

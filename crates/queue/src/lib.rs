@@ -24,6 +24,7 @@ pub mod plan;
 mod plug;
 mod request;
 mod route;
+mod slices;
 mod slots;
 mod soft;
 mod tags;

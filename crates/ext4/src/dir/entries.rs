@@ -18,9 +18,8 @@ use crate::ondisk::extent::Extent;
 use crate::ondisk::features::Compat;
 use crate::ondisk::htree::{self as htree_block, Place};
 use crate::ondisk::inode::Flags;
+use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FileBlock, FsBlock, Ino};
-
-const SIZE: u64 = BLOCK_SIZE as u64;
 
 /// An entry, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +41,8 @@ pub(super) struct Gap {
 }
 
 /// Blocks of a directory.
-pub(crate) fn block_count(inode: &Inode) -> FileBlock {
-    inode.size.div_ceil(SIZE).min(u32::MAX.into()) as FileBlock
+pub(crate) fn block_count(sb: &Superblock, inode: &Inode) -> FileBlock {
+    inode.size.div_ceil(sb.block_size.into()).min(u32::MAX.into()) as FileBlock
 }
 
 /// Block `index` of a directory, which has no holes.
@@ -66,10 +65,10 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Opt
         return htree::find(blocks, inode, name);
     }
     // These are in block 0, and no tree knows them.
-    let count = if is_dots { 1 } else { block_count(inode) };
+    let count = if is_dots { 1 } else { block_count(blocks.sb(), inode) };
     for index in 0..count {
         let (at, block) = dir_block(blocks, inode, index)?;
-        if let Some(found) = find_in(&block, at, name)? {
+        if let Some(found) = find_in(blocks.sb().bytes(&block), at, name)? {
             return Ok(Some(found));
         }
     }
@@ -77,9 +76,9 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Opt
 }
 
 /// Finds `name` in block `at`.
-pub(super) fn find_in(block: &Block, at: FsBlock, name: &[u8]) -> Result<Option<Found>> {
+pub(super) fn find_in(block: &[u8], at: FsBlock, name: &[u8]) -> Result<Option<Found>> {
     let mut before = None;
-    for dirent in Dirents::new(&block[..], at) {
+    for dirent in Dirents::new(block, at) {
         let Dirent { offset, ino, .. } = dirent?;
         if ino != 0 && dirent_name(block, at, offset)? == name {
             return Ok(Some(Found { ino, at, offset, before }));
@@ -89,7 +88,7 @@ pub(super) fn find_in(block: &Block, at: FsBlock, name: &[u8]) -> Result<Option<
     Ok(None)
 }
 
-fn dirent_name(block: &Block, at: FsBlock, offset: usize) -> Result<&[u8]> {
+fn dirent_name(block: &[u8], at: FsBlock, offset: usize) -> Result<&[u8]> {
     let len = usize::from(block[offset + 6]);
     let name = block.get(offset + dirent::HEADER..offset + dirent::HEADER + len);
     name.ok_or_else(|| Error::corrupt("dirent.name_len", at, len, "within the block"))
@@ -97,9 +96,9 @@ fn dirent_name(block: &Block, at: FsBlock, offset: usize) -> Result<&[u8]> {
 
 /// Whether a directory has no entries but `.` and `..`.
 pub(crate) fn is_empty(blocks: &impl Blocks, inode: &Inode) -> Step<bool> {
-    for index in 0..block_count(inode) {
+    for index in 0..block_count(blocks.sb(), inode) {
         let (at, block) = dir_block(blocks, inode, index)?;
-        for dirent in Dirents::new(&block[..], at) {
+        for dirent in Dirents::new(blocks.sb().bytes(&block), at) {
             let dirent = dirent?;
             if dirent.ino != 0 && !matches!(dirent.name, b"." | b"..") {
                 return Ok(false);
@@ -110,15 +109,15 @@ pub(crate) fn is_empty(blocks: &impl Blocks, inode: &Inode) -> Step<bool> {
 }
 
 /// Bytes of a block that records fill.
-pub(super) fn area(inode: &Inode) -> usize {
-    if inode.seed.is_some() { BLOCK_SIZE - TAIL } else { BLOCK_SIZE }
+pub(super) fn area(sb: &Superblock, inode: &Inode) -> usize {
+    sb.block_size as usize - if inode.seed.is_some() { TAIL } else { 0 }
 }
 
 impl Draft<'_, '_> {
     /// Makes the first block of the new directory `ino` in `parent`.
     pub(crate) fn init_dir(&mut self, ino: Ino, parent: Ino) -> Step<()> {
         let inode = self.inode(ino)?;
-        let (area, dir) = (area(inode), FileKind::Directory.dirent_type());
+        let (area, dir) = (area(&self.volume().sb, inode), FileKind::Directory.dirent_type());
         let mut block = Block::zeroed();
         let bytes = block.make_mut();
         let dot = record_len(1);
@@ -136,7 +135,8 @@ impl Draft<'_, '_> {
         place: Option<Place>,
     ) -> Step<(FileBlock, FsBlock)> {
         self.check_room(1)?;
-        let index = block_count(self.inode(ino)?);
+        let sb = &self.volume().sb;
+        let index = block_count(sb, self.inode(ino)?);
         let goal = match index.checked_sub(1) {
             Some(last) => map::find(self, self.inode(ino)?, last)?.at(last).map(|at| at + 1),
             None => None,
@@ -148,24 +148,24 @@ impl Draft<'_, '_> {
         let seed = self.inode(ino)?.seed;
         match (place, seed) {
             (Some(place), Some(seed)) => {
-                htree_block::seal(&mut block.make_mut()[..], place, seed);
+                htree_block::seal(sb.bytes_mut(&mut block), place, seed);
                 self.put(at, block);
             }
             (None, Some(_)) => {
-                dirent::emit_tail(&mut block.make_mut()[..]);
+                dirent::emit_tail(sb.bytes_mut(&mut block));
                 self.seal_and_put(at, block, seed);
             }
             (_, None) => self.put(at, block),
         }
         let inode = self.inode_mut(ino)?;
-        inode.size = u64::from(index + 1) * SIZE;
+        inode.size = u64::from(index + 1) * u64::from(sb.block_size);
         inode.raw.set_size(inode.size);
         Ok((index, at))
     }
 
     pub(super) fn seal_and_put(&mut self, at: FsBlock, mut block: Block, seed: Option<u32>) {
         if let Some(seed) = seed {
-            dirent::seal(&mut block.make_mut()[..], seed);
+            dirent::seal(self.volume().sb.bytes_mut(&mut block), seed);
         }
         self.put(at, block);
     }
@@ -188,12 +188,14 @@ impl Draft<'_, '_> {
         let gap = match self.find_gap(dir, record_len(name.len()))? {
             Some(gap) => gap,
             // A directory of several blocks without a tree stays one, as in the kernel.
-            None if sb.compat.contains(Compat::DIR_INDEX) && block_count(self.inode(dir)?) == 1 => {
+            None if sb.compat.contains(Compat::DIR_INDEX)
+                && block_count(sb, self.inode(dir)?) == 1 =>
+            {
                 self.make_index(dir)?;
                 return self.add_in_tree(dir, name, ino, kind);
             }
             None => {
-                let area = area(self.inode(dir)?);
+                let area = area(sb, self.inode(dir)?);
                 let mut block = Block::zeroed();
                 dirent::emit(&mut block.make_mut()[..], 0, area, 0, 0, b"");
                 let (_, at) = self.append_block(dir, block, None)?;
@@ -227,9 +229,10 @@ impl Draft<'_, '_> {
 
     fn find_gap(&self, dir: Ino, needed: usize) -> Step<Option<Gap>> {
         let inode = self.inode(dir)?;
-        let area = area(inode);
+        let sb = &self.volume().sb;
+        let area = area(sb, inode);
         // Most often there is room in the last block.
-        for index in (0..block_count(inode)).rev() {
+        for index in (0..block_count(sb, inode)).rev() {
             let (at, block) = dir_block(self, inode, index)?;
             if let Some(offset) = find_gap_in(&block, area, at, needed)? {
                 return Ok(Some(Gap { at, offset }));
@@ -275,9 +278,10 @@ impl Draft<'_, '_> {
     fn seal_and_put_any(&mut self, dir: Ino, at: FsBlock, mut block: Block) -> Step<()> {
         let seed = self.inode(dir)?.seed;
         let has_index = self.inode(dir)?.raw.flags().contains(Flags::INDEX);
-        match (seed, Place::of(&block[..]).filter(|_| has_index)) {
+        let bytes = self.volume().sb.bytes_mut(&mut block);
+        match (seed, Place::of(bytes).filter(|_| has_index)) {
             (Some(seed), Some(place)) => {
-                htree_block::seal(&mut block.make_mut()[..], place, seed);
+                htree_block::seal(bytes, place, seed);
                 self.put(at, block);
             }
             _ => self.seal_and_put(at, block, seed),

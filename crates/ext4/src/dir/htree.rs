@@ -61,15 +61,15 @@ pub(crate) fn hash(hasher: &Hasher, name: &[u8]) -> NameHash {
 
 impl Level {
     /// The node's children.
-    pub(crate) fn node(&self, inode: &Inode) -> Result<Node<'_>> {
-        Node::parse(&self.block[..], self.place, inode.seed.is_some(), self.at)
+    pub(crate) fn node(&self, sb: &Superblock, inode: &Inode) -> Result<Node<'_>> {
+        Node::parse(sb.bytes(&self.block), self.place, inode.seed.is_some(), self.at)
     }
 }
 
 /// The hash of a directory's tree, and how many levels its root says there are below it.
 pub(crate) fn root(blocks: &impl Blocks, inode: &Inode) -> Step<(FsBlock, Block, Hasher, u8)> {
     let (at, block) = dir_block(blocks, inode, 0)?;
-    let info = htree::info(&block[..], deepest(blocks.sb()), at)?;
+    let info = htree::info(blocks.sb().bytes(&block), deepest(blocks.sb()), at)?;
     let hasher = hasher(blocks.sb(), info.hash_version, at)?;
     Ok((at, block, hasher, info.indirect_levels))
 }
@@ -85,7 +85,7 @@ pub(crate) fn walk(
     let mut levels = SmallVec::new();
     let mut level = Level { at, place: Place::Root, block, slot: 0 };
     loop {
-        let node = level.node(inode)?;
+        let node = level.node(blocks.sb(), inode)?;
         let slot = node.find(hash);
         let child = child(&node, slot, level.at)?.block;
         level.slot = slot;
@@ -111,7 +111,7 @@ impl Path {
             let Some(above) = depth.checked_sub(1) else { return Ok(None) };
             depth = above;
             let level = &mut self.levels[depth];
-            let next = level.node(inode)?.entry(level.slot + 1);
+            let next = level.node(blocks.sb(), inode)?.entry(level.slot + 1);
             if let Some(next) = next {
                 level.slot += 1;
                 break next;
@@ -121,7 +121,7 @@ impl Path {
         for depth in depth + 1..self.levels.len() {
             let (at, block) = dir_block(blocks, inode, self.leaf)?;
             let level = Level { at, place: Place::Node, block, slot: 0 };
-            self.leaf = child(&level.node(inode)?, 0, at)?.block;
+            self.leaf = child(&level.node(blocks.sb(), inode)?, 0, at)?.block;
             self.levels[depth] = level;
         }
         Ok(Some(next.hash))
@@ -136,10 +136,10 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Opt
         wanted = hash(hasher, name).major;
         wanted
     })?;
-    let mut left = crate::dir::entries::block_count(inode);
+    let mut left = crate::dir::entries::block_count(blocks.sb(), inode);
     loop {
         let (at, block) = dir_block(blocks, inode, path.leaf)?;
-        if let Some(found) = find_in(&block, at, name)? {
+        if let Some(found) = find_in(blocks.sb().bytes(&block), at, name)? {
             return Ok(Some(found));
         }
         if path.next(blocks, inode)? != Some(wanted | 1) {

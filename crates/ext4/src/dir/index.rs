@@ -1,7 +1,7 @@
 //! Adding names to a directory with a hash tree (`ext4_dx_add_entry`): a full block becomes a tree,
 //! a full leaf is split, a full node too, and a full root becomes a level deeper.
 
-use drive::{BLOCK_SIZE, Block};
+use drive::Block;
 use vfs::FileKind;
 
 use crate::dir::entries::{Gap, area, dir_block, find_gap_in};
@@ -30,9 +30,9 @@ impl Record {
 }
 
 /// A block with these records, one after another; the last one has the rest.
-fn packed(records: &[Record], area: usize) -> Block {
+fn packed(records: &[Record], area: usize, size: usize) -> Block {
     let mut block = Block::zeroed();
-    let bytes = &mut block.make_mut()[..];
+    let bytes = &mut block.make_mut()[..size];
     let (mut offset, last) = (0, records.len().saturating_sub(1));
     for (i, record) in records.iter().enumerate() {
         let len = if i == last { area - offset } else { record.len() };
@@ -42,16 +42,16 @@ fn packed(records: &[Record], area: usize) -> Block {
     if records.is_empty() {
         dirent::emit(bytes, 0, area, 0, 0, b"");
     }
-    if area < BLOCK_SIZE {
+    if area < size {
         dirent::emit_tail(bytes);
     }
     block
 }
 
 /// The records of a block in use, from byte `from` on, as they lie.
-fn records(block: &Block, from: usize, at: FsBlock, hasher: &Hasher) -> Step<Vec<Record>> {
+fn records(block: &[u8], from: usize, at: FsBlock, hasher: &Hasher) -> Step<Vec<Record>> {
     let mut found = Vec::new();
-    for dirent in Dirents::new(&block[..], at) {
+    for dirent in Dirents::new(block, at) {
         let dirent = dirent?;
         if dirent.ino != 0 && dirent.offset >= from {
             found.push(Record {
@@ -66,10 +66,10 @@ fn records(block: &Block, from: usize, at: FsBlock, hasher: &Hasher) -> Step<Vec
 }
 
 /// Where sorted records are split, so that neither half has more than half a block (`do_split`).
-fn split_point(records: &[Record]) -> usize {
+fn split_point(records: &[Record], block_size: usize) -> usize {
     let (mut size, mut moved) = (0, 0);
     for record in records.iter().rev() {
-        if size + record.len() / 2 > BLOCK_SIZE / 2 {
+        if size + record.len() / 2 > block_size / 2 {
             break;
         }
         size += record.len();
@@ -96,13 +96,14 @@ impl Draft<'_, '_> {
             hash
         })?;
         let (at, block) = dir_block(self, inode, path.leaf)?;
-        if let Some(offset) = find_gap_in(&block, area(inode), at, needed)? {
+        if let Some(offset) = find_gap_in(&block, area(&self.volume().sb, inode), at, needed)? {
             return self.put_entry(dir, &Gap { at, offset }, name, ino, kind);
         }
         let at = self.split_leaf(dir, &path, hash)?;
         let inode = self.inode(dir)?;
         let block = self.block_of(at, Kind::Dir(inode.seed))?;
-        let Some(offset) = find_gap_in(&block, area(inode), at, needed)? else {
+        let area = area(&self.volume().sb, inode);
+        let Some(offset) = find_gap_in(&block, area, at, needed)? else {
             return Err(Error::corrupt("directory", at, "a leaf without names", "some").into());
         };
         self.put_entry(dir, &Gap { at, offset }, name, ino, kind)
@@ -115,12 +116,15 @@ impl Draft<'_, '_> {
         let version = default_version(sb);
         let (at, mut block) = dir_block(self, &inode, 0)?;
         let first = record_len(1);
-        let names = records(&block, first + 1, at, &tree::hasher(sb, version, at)?)?;
-        self.append_block(dir, packed(&names, area(&inode)), None)?;
-        let bytes = &mut block.make_mut()[..];
+        let hasher = tree::hasher(sb, version, at)?;
+        let names = records(sb.bytes(&block), first + 1, at, &hasher)?;
+        let packed = packed(&names, area(sb, &inode), sb.block_size as usize);
+        self.append_block(dir, packed, None)?;
+        let bytes = sb.bytes_mut(&mut block);
         let keep = first + record_len(2);
         bytes[keep..].fill(0);
-        bytes[first + 4..first + 6].copy_from_slice(&((BLOCK_SIZE - first) as u16).to_le_bytes());
+        let rest = (bytes.len() - first) as u16;
+        bytes[first + 4..first + 6].copy_from_slice(&rest.to_le_bytes());
         htree::emit_info(bytes, version, 0);
         self.write_index(dir, (at, block), Place::Root, &[Entry { hash: 0, block: 1 }])?;
         let raw = &mut self.inode_mut(dir)?.raw;
@@ -134,16 +138,19 @@ impl Draft<'_, '_> {
         let inode = self.inode(dir)?.clone();
         let (_, _, hasher, _) = tree::root(self, &inode)?;
         let (at, block) = dir_block(self, &inode, path.leaf)?;
-        let mut lower = records(&block, 0, at, &hasher)?;
+        let sb = &self.volume().sb;
+        let size = sb.block_size as usize;
+        let mut lower = records(sb.bytes(&block), 0, at, &hasher)?;
         if lower.len() < 2 {
             return Err(Error::corrupt("directory", at, "a full leaf of one name", "more").into());
         }
         lower.sort_by_key(|record| record.hash);
-        let upper = lower.split_off(split_point(&lower));
+        let upper = lower.split_off(split_point(&lower, size));
         let first = upper.first().map_or(0, |record| record.hash);
         let continues = lower.last().is_some_and(|record| record.hash == first);
-        self.seal_and_put(at, packed(&lower, area(&inode)), inode.seed);
-        let new = self.append_block(dir, packed(&upper, area(&inode)), None)?;
+        let packed = |records: &[Record]| packed(records, area(sb, &inode), size);
+        self.seal_and_put(at, packed(&lower), inode.seed);
+        let new = self.append_block(dir, packed(&upper), None)?;
         let child = Entry { hash: first | u32::from(continues), block: new.0 };
         self.insert_child(dir, path, path.levels.len() - 1, child)?;
         Ok(if hash >= first { new.1 } else { at })
@@ -153,10 +160,11 @@ impl Draft<'_, '_> {
     fn insert_child(&mut self, dir: Ino, path: &Path, depth: usize, new: Entry) -> Step<()> {
         let inode = self.inode(dir)?;
         let (level, sums) = (&path.levels[depth], inode.seed.is_some());
-        let mut entries: Vec<Entry> = level.node(inode)?.entries().collect();
+        let sb = &self.volume().sb;
+        let mut entries: Vec<Entry> = level.node(sb, inode)?.entries().collect();
         entries.insert(level.slot + 1, new);
         let node = (level.at, level.block.clone());
-        if entries.len() <= htree::limit(level.place, BLOCK_SIZE, sums).into() {
+        if entries.len() <= htree::limit(level.place, sb.block_size as usize, sums).into() {
             return self.write_index(dir, node, level.place, &entries);
         }
         let Some(above) = depth.checked_sub(1) else {
@@ -183,8 +191,9 @@ impl Draft<'_, '_> {
             return Err(Error::NoSpace.into());
         }
         let child = self.append_node(dir, entries)?;
-        let info = htree::info(&root[..], levels, at)?;
-        htree::emit_info(&mut root.make_mut()[..], info.hash_version, levels);
+        let bytes = self.volume().sb.bytes_mut(&mut root);
+        let info = htree::info(bytes, levels, at)?;
+        htree::emit_info(bytes, info.hash_version, levels);
         self.write_index(dir, (at, root), Place::Root, &[Entry { hash: 0, block: child }])
     }
 
@@ -192,8 +201,8 @@ impl Draft<'_, '_> {
     fn append_node(&mut self, dir: Ino, entries: &[Entry]) -> Step<FileBlock> {
         let sums = self.inode(dir)?.seed.is_some();
         let mut block = Block::zeroed();
-        let bytes = &mut block.make_mut()[..];
-        dirent::emit(bytes, 0, BLOCK_SIZE, 0, 0, b"");
+        let bytes = self.volume().sb.bytes_mut(&mut block);
+        dirent::emit(bytes, 0, bytes.len(), 0, 0, b"");
         htree::emit_entries(bytes, Place::Node, sums, entries);
         Ok(self.append_block(dir, block, Some(Place::Node))?.0)
     }
@@ -206,7 +215,7 @@ impl Draft<'_, '_> {
         entries: &[Entry],
     ) -> Step<()> {
         let seed = self.inode(dir)?.seed;
-        let bytes = &mut block.make_mut()[..];
+        let bytes = self.volume().sb.bytes_mut(&mut block);
         htree::emit_entries(bytes, place, seed.is_some(), entries);
         if let Some(seed) = seed {
             htree::seal(bytes, place, seed);
@@ -226,15 +235,17 @@ mod tests {
 
     #[test]
     fn halves_are_halves_of_bytes() {
-        let of =
-            |lens: &[usize]| split_point(&lens.iter().map(|len| record(*len)).collect::<Vec<_>>());
+        let of = |lens: &[usize]| {
+            let records: Vec<_> = lens.iter().map(|len| record(*len)).collect();
+            split_point(&records, 4096)
+        };
         assert_eq!(of(&[250; 16]), 8);
         assert_eq!(of(&[8; 4]), 2, "all of them fit one half");
         // 14 short names and 15 long ones: the long ones fill more than half.
         let mixed: Vec<usize> = [[8; 14].as_slice(), &[250; 15]].concat();
         assert_eq!(of(&mixed), 21);
-        let block = packed(&[record(8), record(9)], 4084);
-        let back = records(&block, 0, 0, &Hasher { version: 1, unsigned: false, seed: [0; 4] });
+        let block = packed(&[record(8), record(9)], 4084, 4096);
+        let back = records(&block[..], 0, 0, &Hasher { version: 1, unsigned: false, seed: [0; 4] });
         let names: Vec<usize> = back.unwrap_or_default().iter().map(|r| r.name.len()).collect();
         assert_eq!(names, [8, 9]);
     }

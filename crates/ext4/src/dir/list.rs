@@ -3,7 +3,6 @@
 //! of a name's hash, so it stays good while leaves are split and the tree grows. Other directories
 //! are listed block by block, and a cookie is the byte behind an entry.
 
-use drive::{BLOCK_SIZE, Block};
 use vfs::{DirEntry, FileKind};
 
 use crate::dir::entries::{block_count, dir_block};
@@ -31,7 +30,7 @@ pub(crate) fn list(
     from: u64,
 ) -> Step<(Vec<DirEntry>, Option<u64>)> {
     let sb = blocks.sb();
-    let is_one_block = sb.compat.contains(Compat::DIR_INDEX) && block_count(inode) == 1;
+    let is_one_block = sb.compat.contains(Compat::DIR_INDEX) && block_count(sb, inode) == 1;
     match is_indexed(sb, inode) || is_one_block {
         true if from < DOTS => dots(blocks, inode, from),
         true => by_hash(blocks, inode, from),
@@ -55,7 +54,7 @@ fn is_dots(name: &[u8]) -> bool {
 fn dots(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
     let (at, block) = dir_block(blocks, inode, 0)?;
     let mut entries = Vec::new();
-    for dirent in Dirents::new(&block[..], at).take(DOTS as usize) {
+    for dirent in Dirents::new(blocks.sb().bytes(&block), at).take(DOTS as usize) {
         let dirent = dirent?;
         let next = dirent.name.len() as u64;
         if is_dots(dirent.name) && next > from {
@@ -76,7 +75,7 @@ fn by_hash(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry
     let mut names = Names { entries: Vec::new(), from };
     if !is_indexed(sb, inode) {
         let (at, block) = dir_block(blocks, inode, 0)?;
-        names.add(&block, at, &hasher(sb, default_version(sb), at)?)?;
+        names.add(sb.bytes(&block), at, &hasher(sb, default_version(sb), at)?)?;
         return Ok((names.sorted(), None));
     }
     let major = (((from - DOTS) >> 32) as u32) << 1;
@@ -84,7 +83,7 @@ fn by_hash(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry
     let mut path = walk(blocks, inode, |_| major)?;
     let next = loop {
         let (at, block) = dir_block(blocks, inode, path.leaf)?;
-        names.add(&block, at, &hasher)?;
+        names.add(sb.bytes(&block), at, &hasher)?;
         match path.next(blocks, inode)? {
             None => break None,
             Some(hash) if hash & 1 == 1 => {}
@@ -107,8 +106,8 @@ struct Names {
 }
 
 impl Names {
-    fn add(&mut self, block: &Block, at: FsBlock, hasher: &Hasher) -> Result<()> {
-        for dirent in Dirents::new(&block[..], at) {
+    fn add(&mut self, block: &[u8], at: FsBlock, hasher: &Hasher) -> Result<()> {
+        for dirent in Dirents::new(block, at) {
             let dirent = dirent?;
             if dirent.ino != 0 && !is_dots(dirent.name) {
                 let hash = htree::hash(hasher, dirent.name);
@@ -138,21 +137,22 @@ impl Names {
 
 /// The entries of one block of a directory, from byte `from` of the directory on.
 fn by_place(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
-    let index = (from / BLOCK_SIZE as u64).min(u32::MAX.into()) as u32;
-    if index >= block_count(inode) {
+    let (sb, size) = (blocks.sb(), u64::from(blocks.sb().block_size));
+    let index = (from / size).min(u32::MAX.into()) as u32;
+    if index >= block_count(sb, inode) {
         return Ok((Vec::new(), None));
     }
-    let start = u64::from(index) * BLOCK_SIZE as u64;
+    let start = u64::from(index) * size;
     let (at, block) = dir_block(blocks, inode, index)?;
     let mut entries = Vec::new();
-    for dirent in Dirents::new(&block[..], at) {
+    for dirent in Dirents::new(sb.bytes(&block), at) {
         let dirent = dirent?;
         let here = start + dirent.offset as u64;
         if dirent.ino != 0 && here >= from {
             entries.push(entry(&dirent, here + dirent.rec_len as u64));
         }
     }
-    Ok((entries, Some(start + BLOCK_SIZE as u64)))
+    Ok((entries, Some(start + size)))
 }
 
 #[cfg(test)]

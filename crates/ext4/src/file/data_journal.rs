@@ -33,11 +33,14 @@ impl Engine {
         shard.inodes.get(&ino).is_some_and(|cached| self.journals_data(&cached.inode))
     }
 
-    /// Pages of a file that are written back at a time. Each that is logged takes a block of the
-    /// transaction, and up to six for its place.
+    /// Pages of a file that are written back at a time. Each block of one that is logged takes a
+    /// block of the transaction, and up to six for its place.
     pub(crate) fn batch_max(&self, inode: &Inode) -> usize {
         match self.journals_data(inode) {
-            true => (self.journal.credits_max() / 8).clamp(1, BATCH) as usize,
+            true => {
+                let each = self.sb.blocks_per_page() as u32;
+                (self.journal.credits_max() / 8 / each).clamp(1, BATCH) as usize
+            }
             false => super::write_back::BATCH,
         }
     }
@@ -50,7 +53,7 @@ impl Engine {
     /// Maps pages and logs them, in one transaction.
     pub(super) fn journal_batch(&self, ino: Ino, batch: Batch, mut taken: Taken<'_>) -> Result<()> {
         self.has_journalled_data.store(1);
-        let places = batch.places(&taken.extents).into_iter();
+        let places = batch.places(self, &taken.extents).into_iter();
         let places: Vec<_> = places.map(|(_, at, page)| (at, page)).collect();
         let Batch { pages, unwritten, .. } = batch;
         let extents = taken.extents.len() + unwritten.len();
@@ -61,7 +64,8 @@ impl Engine {
             // An overwrite has to be committed, too.
             draft.note_mapped(ino);
             draft.changes.logged_data = places.clone();
-            let promised = taken.extents.iter().map(|extent| u64::from(extent.len)).sum();
+            let new: u64 = taken.extents.iter().map(|extent| u64::from(extent.len)).sum();
+            let promised = new + draft.promised_in_vain(ino, &pages)?;
             draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised });
             Ok(())
         })?;

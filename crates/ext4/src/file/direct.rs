@@ -4,7 +4,8 @@
 //! A read takes from memory only what the drive does not have yet. A write of whole blocks that the
 //! file has already goes to them at once; any other one goes through the page cache, which promises
 //! it room and keeps unwritten blocks unreadable until their contents are there, and is written
-//! back before the call returns. Both take whole sectors only, as `iomap_dio_rw` does.
+//! back before the call returns. So does all of it where blocks are smaller than pages. Both take
+//! whole sectors only, as `iomap_dio_rw` does.
 
 use std::ops::Range;
 
@@ -44,7 +45,8 @@ fn are_whole_blocks(offset: u64, len: usize) -> Result<bool> {
 impl Engine {
     /// Reads a regular file past the cache.
     pub(crate) fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if !are_whole_blocks(offset, buf.len())? || self.is_logged(ino) {
+        let is_whole = are_whole_blocks(offset, buf.len())? && self.sb.blocks_per_page() == 1;
+        if !is_whole || self.is_logged(ino) {
             return self.read_file(ino, offset, buf);
         }
         let mut done = 0;
@@ -96,7 +98,7 @@ impl Engine {
 
     /// Writes a regular file; when this returns, the drive has it.
     pub(crate) fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        let is_whole = are_whole_blocks(offset, data.len())?;
+        let is_whole = are_whole_blocks(offset, data.len())? && self.sb.blocks_per_page() == 1;
         if is_whole && !data.is_empty() && self.overwrite(ino, offset, data)? {
             return Ok(data.len());
         }

@@ -11,8 +11,7 @@ use vfs::inode::Turn;
 use vfs::{Errno, FallocateMode, FileKind, InodeFlags, file};
 
 use crate::error::{Error, Result};
-use crate::file::map::{FileMap, file_block};
-use crate::file::read_write::SIZE_MAX;
+use crate::file::map::{FileMap, count_dirty, file_block};
 use crate::inode::map::{self, Mapped};
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
@@ -64,16 +63,17 @@ impl Engine {
         vfs::check_fallocate(mode, offset, len).map_err(|error| Error::Posix(error.errno()))?;
         let _turn = Turn::take(self, ino.into());
         let size = self.check_fallocate(ino, mode)?;
-        let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Errno::FBIG)?;
+        let end =
+            offset.checked_add(len).filter(|end| *end <= self.sb.size_max()).ok_or(Errno::FBIG)?;
         let grown = (!mode.contains(FallocateMode::KEEP_SIZE)).then_some(end);
         match mode - FallocateMode::KEEP_SIZE {
             FallocateMode::PUNCH_HOLE => {
-                let pages = self.zero_ends(ino, offset..end)?;
-                self.punch(ino, pages)?;
+                let blocks = self.zero_ends(ino, offset..end)?;
+                self.punch(ino, blocks)?;
             }
             FallocateMode::ZERO_RANGE => {
-                let pages = self.zero_ends(ino, offset..end)?;
-                self.unwrite(ino, pages)?;
+                let blocks = self.zero_ends(ino, offset..end)?;
+                self.unwrite(ino, blocks)?;
                 self.preallocate(ino, offset..end, grown)?;
             }
             FallocateMode::COLLAPSE_RANGE => self.collapse(ino, size, offset..end)?,
@@ -105,7 +105,8 @@ impl Engine {
         })
     }
 
-    /// Zeroes both ends of `bytes` that are parts of a page. Returns the whole pages between them.
+    /// Zeroes both ends of `bytes` that are parts of a page. Returns the blocks of the whole pages
+    /// between them.
     fn zero_ends(&self, ino: Ino, bytes: Range<u64>) -> Result<Range<u64>> {
         loop {
             self.make_room();
@@ -116,31 +117,38 @@ impl Engine {
                 map.zero_ends(bytes.clone())
             };
             match zeroed {
-                Ok(pages) => return Ok(pages),
+                Ok(pages) => return Ok(self.blocks_in(pages)),
                 Err(stop) => self.fetch_or_fail(stop)?,
             }
         }
     }
 
-    /// Makes `pages` a hole, from the last one to the first.
-    fn punch(&self, ino: Ino, mut pages: Range<u64>) -> Result<()> {
-        while !pages.is_empty() {
-            pages.end = self.change(&[ino.into()], ROOM, |draft| {
-                let rest = draft.remove_extents(ino, pages.clone(), EXTENTS_MAX)?;
-                let from = rest.unwrap_or(pages.start);
-                draft.drop_pages(ino, from..pages.end)?;
+    /// The blocks of whole pages.
+    fn blocks_in(&self, pages: Range<u64>) -> Range<u64> {
+        let each = self.sb.blocks_per_page();
+        pages.start * each..pages.end * each
+    }
+
+    /// Makes `blocks`, those of whole pages, a hole, from the last one to the first.
+    fn punch(&self, ino: Ino, mut blocks: Range<u64>) -> Result<()> {
+        while !blocks.is_empty() {
+            blocks.end = self.change(&[ino.into()], ROOM, |draft| {
+                let rest = draft.remove_extents(ino, blocks.clone(), EXTENTS_MAX)?;
+                let from = rest.unwrap_or(blocks.start);
+                draft.drop_pages(ino, from..blocks.end)?;
                 Ok(from)
             })?;
         }
         Ok(())
     }
 
-    /// Makes what is written of `pages` unwritten, so that it reads as zeroes.
-    fn unwrite(&self, ino: Ino, mut pages: Range<u64>) -> Result<()> {
-        while !pages.is_empty() {
-            pages.start = self.change(&[ino.into()], ROOM, |draft| {
-                let to = draft.unwrite(ino, pages.clone())?;
-                draft.drop_pages(ino, pages.start..to)?;
+    /// Makes what is written of `blocks`, those of whole pages, unwritten, so that it reads as
+    /// zeroes.
+    fn unwrite(&self, ino: Ino, mut blocks: Range<u64>) -> Result<()> {
+        while !blocks.is_empty() {
+            blocks.start = self.change(&[ino.into()], ROOM, |draft| {
+                let to = draft.unwrite(ino, blocks.clone())?;
+                draft.drop_pages(ino, blocks.start..to)?;
                 Ok(to)
             })?;
         }
@@ -149,12 +157,13 @@ impl Engine {
 
     /// Gives blocks to all of `bytes`, and the file the size `grown`, if that is more than it has.
     fn preallocate(&self, ino: Ino, bytes: Range<u64>, grown: Option<u64>) -> Result<()> {
-        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
-        self.check_free(ino, pages.clone())?;
-        let mut from = pages.start;
-        while from < pages.end {
+        let size = u64::from(self.sb.block_size);
+        let blocks = bytes.start / size..bytes.end.div_ceil(size);
+        self.check_free(ino, blocks.clone())?;
+        let mut from = blocks.start;
+        while from < blocks.end {
             from =
-                self.change(&[ino.into()], ROOM, |draft| draft.allocate(ino, from..pages.end))?;
+                self.change(&[ino.into()], ROOM, |draft| draft.allocate(ino, from..blocks.end))?;
         }
         match grown {
             Some(size) => self.grow_in_turn(ino, size),
@@ -176,17 +185,17 @@ impl Engine {
         }
     }
 
-    /// Fails if there are more holes among `pages` than free blocks.
-    fn check_free(&self, ino: Ino, pages: Range<u64>) -> Result<()> {
+    /// Fails if there are more holes among `blocks` than free blocks.
+    fn check_free(&self, ino: Ino, blocks: Range<u64>) -> Result<()> {
         let holes = vfs::op::look(self, ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
-            let (mut at, mut holes) = (pages.start, 0);
-            while at < pages.end {
+            let (mut at, mut holes) = (blocks.start, 0);
+            while at < blocks.end {
                 let (end, is_hole) = match map::find(self, inode, file_block(at)?)? {
-                    Mapped::Extent(extent) => (extent.end().min(pages.end), false),
-                    Mapped::Hole(end) => (end.min(pages.end), true),
+                    Mapped::Extent(extent) => (extent.end().min(blocks.end), false),
+                    Mapped::Hole(end) => (end.min(blocks.end), true),
                 };
-                let promised = shard.pages.dirty_in(ino.into(), at..end).count() as u64;
+                let promised = count_dirty(self, shard, ino, &(at..end));
                 holes += if is_hole { end - at - promised } else { 0 };
                 at = end;
             }
@@ -201,21 +210,21 @@ impl Engine {
         if !is_whole || bytes.end >= size {
             return Err(Errno::INVAL.into());
         }
-        let pages = bytes.start / PAGE..bytes.end / PAGE;
+        let blocks = self.blocks_in(bytes.start / PAGE..bytes.end / PAGE);
         self.move_range(
             ino,
-            pages.start,
+            bytes.start / PAGE,
             |draft| {
                 // More extents than that go one transaction at a time first: they become a hole.
-                if draft.remove_extents(ino, pages.clone(), EXTENTS_MAX)?.is_some() {
+                if draft.remove_extents(ino, blocks.clone(), EXTENTS_MAX)?.is_some() {
                     return Ok(false);
                 }
-                let gap = pages.end - pages.start;
-                draft.shift(ino, pages.end, |block| block.checked_sub(gap))?;
-                draft.resize(ino, |size| size - gap * PAGE)?;
+                let gap = blocks.end - blocks.start;
+                draft.shift(ino, blocks.end, |block| block.checked_sub(gap))?;
+                draft.resize(ino, |size| size - (bytes.end - bytes.start))?;
                 Ok(true)
             },
-            || self.punch(ino, pages.clone()),
+            || self.punch(ino, blocks.clone()),
         )
     }
 
@@ -225,16 +234,17 @@ impl Engine {
         if !bytes.start.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || bytes.start >= size {
             return Err(Errno::INVAL.into());
         }
-        if size.checked_add(len).is_none_or(|size| size > SIZE_MAX) {
+        if size.checked_add(len).is_none_or(|size| size > self.sb.size_max()) {
             return Err(Errno::FBIG.into());
         }
-        let (first, gap) = (bytes.start / PAGE, len / PAGE);
+        let moved = self.blocks_in(bytes.start / PAGE..bytes.end / PAGE);
+        let gap = moved.end - moved.start;
         self.move_range(
             ino,
-            first,
+            bytes.start / PAGE,
             |draft| {
-                draft.shift(ino, first, |block| block.checked_add(gap))?;
-                draft.resize(ino, |size| size + gap * PAGE)?;
+                draft.shift(ino, moved.start, |block| block.checked_add(gap))?;
+                draft.resize(ino, |size| size + len)?;
                 Ok(true)
             },
             || Ok(()),
@@ -261,7 +271,7 @@ impl Engine {
                 }
                 let done = shift(draft)?;
                 if done {
-                    draft.drop_pages(ino, first..1 << 32)?;
+                    draft.drop_range(ino, first..1 << 32)?;
                 }
                 Ok(Some(done))
             })?;
@@ -286,20 +296,26 @@ impl FileMap<'_> {
 }
 
 impl Draft<'_, '_> {
-    /// Pages of a range go, dirty ones with the promise of a block. This draft has changed what
-    /// they are mapped to.
-    fn drop_pages(&mut self, ino: Ino, pages: Range<u64>) -> Step<()> {
+    /// The pages of `blocks` go, dirty ones with the promise of blocks. This draft has changed what
+    /// they are mapped to. A page of which that range has a part goes, too: the caller changes all
+    /// of it, this time or the next.
+    fn drop_pages(&mut self, ino: Ino, blocks: Range<u64>) -> Step<()> {
+        let each = self.volume().sb.blocks_per_page();
+        self.drop_range(ino, blocks.start / each..blocks.end.div_ceil(each))
+    }
+
+    fn drop_range(&mut self, ino: Ino, pages: Range<u64>) -> Step<()> {
         let promised = self.promised_in(ino, pages.clone())?;
         self.change_pages(Pages::Dropped { ino, pages, promised });
         Ok(())
     }
 
-    /// Makes the first written extents of `pages` unwritten. Returns the page up to which none is
-    /// written any more.
-    fn unwrite(&mut self, ino: Ino, pages: Range<u64>) -> Step<u64> {
-        let mut at = pages.start;
+    /// Makes the first written extents of `blocks` unwritten. Returns the block up to which none
+    /// is written any more.
+    fn unwrite(&mut self, ino: Ino, blocks: Range<u64>) -> Step<u64> {
+        let mut at = blocks.start;
         for _ in 0..EXTENTS_MAX {
-            if at >= pages.end {
+            if at >= blocks.end {
                 break;
             }
             match map::find(self, self.inode(ino)?, file_block(at)?)? {
@@ -308,7 +324,7 @@ impl Draft<'_, '_> {
                 Mapped::Extent(extent) => {
                     let skip = (at - u64::from(extent.block)) as u32;
                     let len = (extent.len - skip)
-                        .min((pages.end - at) as u32)
+                        .min((blocks.end - at) as u32)
                         .min(UNWRITTEN_LEN_MAX.into());
                     let new = Extent {
                         block: at as FileBlock,
@@ -322,15 +338,15 @@ impl Draft<'_, '_> {
                 }
             }
         }
-        Ok(at.min(pages.end))
+        Ok(at.min(blocks.end))
     }
 
-    /// Gives unwritten blocks to the first holes of `pages`. Returns the page up to which there are
-    /// none.
-    fn allocate(&mut self, ino: Ino, pages: Range<u64>) -> Step<u64> {
-        let mut at = pages.start;
+    /// Gives unwritten blocks to the first holes of `blocks`. Returns the block up to which there
+    /// are none.
+    fn allocate(&mut self, ino: Ino, blocks: Range<u64>) -> Step<u64> {
+        let mut at = blocks.start;
         for _ in 0..EXTENTS_MAX {
-            if at >= pages.end {
+            if at >= blocks.end {
                 break;
             }
             let end = match map::find(self, self.inode(ino)?, file_block(at)?)? {
@@ -338,7 +354,7 @@ impl Draft<'_, '_> {
                     at = extent.end();
                     continue;
                 }
-                Mapped::Hole(end) => end.min(pages.end),
+                Mapped::Hole(end) => end.min(blocks.end),
             };
             let goal = match at.checked_sub(1) {
                 Some(before) => {
@@ -349,17 +365,17 @@ impl Draft<'_, '_> {
             };
             let goal = goal.map_or_else(|| self.goal(ino), Ok)?;
             let most = (end - at).min(UNWRITTEN_LEN_MAX.into()) as u32;
-            let blocks = self.take_blocks(goal, most)?;
-            let len = (blocks.end - blocks.start) as u32;
-            let new = Extent { block: at as FileBlock, len, start: blocks.start, unwritten: true };
+            let taken = self.take_blocks(goal, most)?;
+            let len = (taken.end - taken.start) as u32;
+            let new = Extent { block: at as FileBlock, len, start: taken.start, unwritten: true };
             self.count_blocks(ino, len.into())?;
             self.insert_extent(ino, new)?;
             // Dirty pages among them have what they were promised.
-            let dirty = self.shard(ino)?.pages.dirty_in(ino.into(), at..new.end()).count() as u64;
+            let dirty = count_dirty(self.volume(), self.shard(ino)?, ino, &(at..new.end()));
             self.change_pages(Pages::Written { ino, pages: Vec::new(), promised: dirty });
             at = new.end();
         }
-        Ok(at.min(pages.end))
+        Ok(at.min(blocks.end))
     }
 
     /// Moves the extents from block `first` of the file on to where `shift` says.

@@ -1,5 +1,9 @@
 //! Where the pages of a file are: what ext4 answers to [`vfs::file`], with the file's shard locked.
 //! What is not cached is a wish, never a wait.
+//!
+//! Where blocks are smaller than a page, a page in memory is one that has been put together of its
+//! blocks, with zeroes for those that are holes (see `small`). So a clean page may lack blocks,
+//! which are promised when it becomes dirty. What [`Map::locate`] answers then counts pages only.
 
 use std::ops::Range;
 
@@ -10,21 +14,17 @@ use vfs::op::Stop;
 
 use crate::error::Error;
 use crate::inode::cached::Shard;
+pub(crate) use crate::inode::map::file_block;
 use crate::inode::map::{self, Mapped};
 use crate::mount::engine::Engine;
 use crate::mount::want::{Halt, Step};
-use crate::ondisk::{FileBlock, Ino};
+use crate::ondisk::Ino;
 
 /// A file whose shard is locked.
 pub(crate) struct FileMap<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) shard: &'a mut Shard,
     pub(crate) ino: Ino,
-}
-
-/// Number of a file's block; larger ones are `EFBIG`.
-pub(crate) fn file_block(index: u64) -> Step<FileBlock> {
-    FileBlock::try_from(index).map_err(|_| Stop::Failed(Error::Posix(vfs::Errno::FBIG)))
 }
 
 impl FileMap<'_> {
@@ -34,17 +34,36 @@ impl FileMap<'_> {
     }
 
     /// Promises blocks to pages that have none.
-    fn promise(&mut self, pages: u64) -> Step<()> {
-        self.engine.room.promise(pages)?;
+    fn promise(&mut self, blocks: u64) -> Step<()> {
+        self.engine.room.promise(blocks)?;
         match self.shard.inode_mut(self.ino) {
-            Ok(cached) => cached.promised += pages,
+            Ok(cached) => cached.promised += blocks,
             Err(halt) => {
-                self.engine.room.release(pages);
+                self.engine.room.release(blocks);
                 return Err(halt);
             }
         }
         Ok(())
     }
+}
+
+/// Blocks of dirty pages of a file among `blocks`.
+pub(crate) fn dirty_among(
+    engine: &Engine,
+    shard: &Shard,
+    ino: Ino,
+    blocks: &Range<u64>,
+) -> impl Iterator<Item = Range<u64>> {
+    let each = engine.sb.blocks_per_page();
+    let pages = blocks.start / each..blocks.end.div_ceil(each);
+    let within =
+        move |page: u64| (page * each).max(blocks.start)..((page + 1) * each).min(blocks.end);
+    shard.pages.dirty_in(ino.into(), pages).map(within)
+}
+
+/// How many these are.
+pub(crate) fn count_dirty(engine: &Engine, shard: &Shard, ino: Ino, blocks: &Range<u64>) -> u64 {
+    dirty_among(engine, shard, ino, blocks).map(|blocks| blocks.end - blocks.start).sum()
 }
 
 impl Map for FileMap<'_> {
@@ -56,6 +75,9 @@ impl Map for FileMap<'_> {
     }
 
     fn locate(&mut self, _: vfs::Ino, index: u64, most: u64) -> Step<Option<Range<Lba>>> {
+        if self.engine.sb.blocks_per_page() > 1 {
+            return self.locate_small(index, most);
+        }
         match self.find(index)? {
             Mapped::Extent(extent) if !extent.unwritten => {
                 let skip = index - u64::from(extent.block);
@@ -72,23 +94,22 @@ impl Map for FileMap<'_> {
     }
 
     fn reserve(&mut self, _: vfs::Ino, index: u64) -> Step<()> {
-        match self.find(index)? {
-            Mapped::Extent(_) => Ok(()),
-            Mapped::Hole(_) => self.promise(1),
-        }
+        let holes = map::holes_in(self.engine, &self.shard.inode(self.ino)?.inode, index)?;
+        if holes > 0 { self.promise(holes) } else { Ok(()) }
     }
 
     fn reserve_run(&mut self, ino: vfs::Ino, pages: Range<u64>) -> Step<u64> {
-        let mut at = pages.start;
+        let each = self.engine.sb.blocks_per_page();
+        let (mut at, last) = (pages.start * each, pages.end * each);
         let mut needed = 0;
-        while at < pages.end {
+        while at < last {
             let (end, is_hole) = match self.find(at)? {
                 Mapped::Extent(extent) => (extent.end(), false),
                 Mapped::Hole(end) => (end, true),
             };
-            let end = end.min(pages.end);
+            let end = end.min(last);
             if is_hole {
-                let dirty = self.shard.pages.dirty_in(ino, at..end).count() as u64;
+                let dirty = count_dirty(self.engine, self.shard, ino as Ino, &(at..end));
                 needed += end - at - dirty;
             }
             at = end;
@@ -99,5 +120,15 @@ impl Map for FileMap<'_> {
             Err(Stop::Failed(Error::NoSpace)) => Ok(pages.start),
             Err(halt) => Err(halt),
         }
+    }
+
+    /// A clean page that is about to become dirty may lack blocks.
+    fn unshare(&mut self, ino: vfs::Ino, index: u64) -> Step<()> {
+        let pages = &self.shard.pages;
+        let is_clean = || pages.peek(ino, index).is_some() && !pages.is_dirty(ino, index);
+        if self.engine.sb.blocks_per_page() > 1 && is_clean() {
+            return self.reserve(ino, index);
+        }
+        Ok(())
     }
 }

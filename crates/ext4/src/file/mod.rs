@@ -6,5 +6,6 @@ mod fallocate;
 mod map;
 pub(crate) mod read_write;
 mod seek;
+mod small;
 pub(crate) mod truncate;
 pub(crate) mod write_back;

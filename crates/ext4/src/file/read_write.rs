@@ -1,7 +1,7 @@
 //! Reading and writing: through the page cache, with blocks promised when a page becomes dirty and
 //! allocated when it is written back.
 
-use drive::{BLOCK_SIZE, Blocks as DriveBlocks};
+use drive::{BLOCK_SIZE, Blocks as DriveBlocks, Lba};
 use vfs::file::{self, Miss, Part, Write};
 use vfs::op::Stop;
 use vfs::{Errno, FileKind, InodeFlags, WriteBack};
@@ -16,8 +16,6 @@ use crate::mount::want::{Step, Want};
 use crate::ondisk::Ino;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-/// Largest file: 2^32 - 1 blocks.
-pub(crate) const SIZE_MAX: u64 = (u32::MAX as u64) * PAGE;
 
 /// Fails unless the inode is a regular file.
 pub(crate) fn check_regular(inode: &Inode) -> Step<()> {
@@ -94,15 +92,13 @@ impl Engine {
         shard: &mut Shard,
         miss: &Miss<vfs::Ino>,
         blocks: DriveBlocks,
+        is_still_there: impl FnMut(&mut FileMap<'_>, u64, Lba) -> Step<bool>,
     ) -> Result<()> {
         let ino = miss.file as Ino;
         let Ok(cached) = shard.inode(ino) else { return Ok(()) };
         let size = cached.inode.size;
         let mut map = FileMap { engine: self, shard, ino };
-        let kept = file::insert(&mut map, miss, blocks, |map, index, lba| {
-            let found = map.find(index).ok().and_then(|found| found.at(index as u32));
-            Ok(found == Some(lba))
-        });
+        let kept = file::insert(&mut map, miss, blocks, is_still_there);
         if let Err(stop) = kept {
             self.fetch_or_fail(stop)?;
         }
@@ -121,7 +117,7 @@ impl Engine {
 
     /// Writes a regular file; short only if it failed on the way.
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > SIZE_MAX) {
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.sb.size_max()) {
             return Err(Errno::FBIG.into());
         }
         let mut done = 0;
@@ -209,8 +205,9 @@ impl Engine {
         let mut vain = 0;
         for index in from.div_ceil(PAGE)..ready {
             let is_dirty = shard.pages.is_dirty(ino.into(), index);
-            let found = map::find(self, &shard.inode(ino)?.inode, index as u32)?;
-            vain += u64::from(!is_dirty && found.at(index as u32).is_none());
+            if !is_dirty {
+                vain += map::holes_in(self, &shard.inode(ino)?.inode, index)?;
+            }
         }
         self.room.release(vain);
         let cached = shard.inode_mut(ino)?;

@@ -3,20 +3,17 @@
 
 use std::ops::Range;
 
-use drive::BLOCK_SIZE;
 use vfs::op::look;
 use vfs::{Errno, Seek};
 
 use crate::error::Result;
-use crate::file::map::file_block;
+use crate::file::map::{dirty_among, file_block};
 use crate::file::read_write::check_regular;
 use crate::inode::cached::{Inode, Shard};
 use crate::inode::map::{self, Mapped};
 use crate::mount::engine::Engine;
 use crate::mount::want::Step;
 use crate::ondisk::Ino;
-
-const PAGE: u64 = BLOCK_SIZE as u64;
 
 impl Engine {
     /// `SEEK_DATA` and `SEEK_HOLE`.
@@ -27,39 +24,47 @@ impl Engine {
             if offset >= inode.size {
                 return Err(Errno::NXIO.into());
             }
-            let pages = offset / PAGE..inode.size.div_ceil(PAGE);
-            match (self.next(shard, ino, inode, pages, seek)?, seek) {
-                (Some(page), _) => Ok((page * PAGE).clamp(offset, inode.size)),
+            let size = u64::from(self.sb.block_size);
+            let blocks = offset / size..inode.size.div_ceil(size);
+            match (self.next(shard, ino, inode, blocks, seek)?, seek) {
+                (Some(block), _) => Ok((block * size).clamp(offset, inode.size)),
                 (None, Seek::Hole) => Ok(inode.size),
                 (None, Seek::Data) => Err(Errno::NXIO.into()),
             }
         })
     }
 
-    /// The first page in `pages` that is data, or a hole.
+    /// The first of `blocks` that is data, or a hole.
     fn next(
         &self,
         shard: &Shard,
         ino: Ino,
         inode: &Inode,
-        pages: Range<u64>,
+        blocks: Range<u64>,
         seek: Seek,
     ) -> Step<Option<u64>> {
-        let mut at = pages.start;
-        while at < pages.end {
+        let mut at = blocks.start;
+        while at < blocks.end {
             let (end, is_written) = match map::find(self, inode, file_block(at)?)? {
                 Mapped::Extent(extent) => (extent.end(), !extent.unwritten),
                 Mapped::Hole(end) => (end, false),
             };
-            let end = end.min(pages.end);
+            let end = end.min(blocks.end);
             let found = match (seek, is_written) {
                 (Seek::Data, true) => Some(at),
-                (Seek::Data, false) => shard.pages.dirty_in(ino.into(), at..end).next(),
+                (Seek::Data, false) => {
+                    dirty_among(self, shard, ino, &(at..end)).next().map(|dirty| dirty.start)
+                }
                 (Seek::Hole, true) => None,
                 (Seek::Hole, false) => {
-                    let mut dirty = shard.pages.dirty_in(ino.into(), at..end);
-                    let clean = |page: &u64| dirty.next() != Some(*page);
-                    (at..end).find(clean)
+                    let mut clean = at;
+                    for dirty in dirty_among(self, shard, ino, &(at..end)) {
+                        if dirty.start > clean {
+                            break;
+                        }
+                        clean = dirty.end;
+                    }
+                    (clean < end).then_some(clean)
                 }
             };
             if found.is_some() {

@@ -10,12 +10,12 @@ use vfs::{Errno, SetAttr};
 
 use crate::error::Result;
 use crate::file::map::{FileMap, file_block};
-use crate::file::read_write::{SIZE_MAX, check_regular};
-use crate::inode::map::{self, Mapped};
+use crate::file::read_write::check_regular;
+use crate::inode::map;
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
 use crate::mount::want::{Step, Want};
-use crate::ondisk::Ino;
+use crate::ondisk::{FsBlock, Ino};
 
 const PAGE: u64 = BLOCK_SIZE as u64;
 /// Extents that one transaction frees.
@@ -26,9 +26,10 @@ const ROOM: u32 = 24;
 impl Engine {
     /// Sets the size of a file, and its times if the size is to be set by `set`.
     pub(crate) fn set_size(&self, ino: Ino, size: u64, set: &SetAttr) -> Result<()> {
-        if size > SIZE_MAX {
+        if size > self.sb.size_max() {
             return Err(Errno::FBIG.into());
         }
+        let block_size = u64::from(self.sb.block_size);
         let _turn = Turn::take(self, ino.into());
         loop {
             let grown = {
@@ -47,21 +48,25 @@ impl Engine {
             draft.shrink(ino, size)?;
             let now = set.mtime.unwrap_or(draft.now);
             draft.inode_mut(ino)?.touch(now);
-            draft.free_behind(ino, size.div_ceil(PAGE))
+            let done = draft.free_behind(ino, size.div_ceil(block_size))?;
+            draft.promise_to_last(ino, size)?;
+            Ok(done)
         })?;
         if size == 0 && self.auto_da_alloc {
             let mut shard = self.inodes.own(ino.into());
             shard.inodes.get_mut(&ino).into_iter().for_each(|cached| cached.cut = true);
         }
-        if done { Ok(()) } else { self.finish_truncation(ino, size.div_ceil(PAGE)) }
+        if done { Ok(()) } else { self.finish_truncation(ino, size.div_ceil(block_size)) }
     }
 
-    /// Frees blocks behind the end of a file, page `from`, in as many transactions as it takes.
+    /// Frees blocks behind the end of a file, from block `from` on, in as many transactions as it
+    /// takes.
     pub(crate) fn finish_truncation(&self, ino: Ino, from: u64) -> Result<()> {
         let step = |draft: &mut Draft<'_, '_>| {
             let done = draft.free_behind(ino, from)?;
             // Others may have written behind the end since, to blocks that are free now.
-            let dirty = draft.dirty_unmapped(ino, from..1 << 32)?;
+            let first = from / self.sb.blocks_per_page();
+            let dirty = draft.dirty_unmapped(ino, first..1 << 32)?;
             draft.change_pages(Pages::Unmapped { ino, promised: dirty });
             Ok(done)
         };
@@ -144,10 +149,8 @@ impl Draft<'_, '_> {
         let zero = (!size.is_multiple_of(PAGE)).then_some((size / PAGE, (size % PAGE) as usize));
         if let Some((index, _)) = zero
             && shard.pages.peek(ino.into(), index).is_none()
-            && let Mapped::Extent(extent) = map::find(self, self.inode(ino)?, index as u32)?
-            && !extent.unwritten
+            && let Some(at) = self.first_written(ino, index)?
         {
-            let at = extent.start + (index - u64::from(extent.block));
             let miss = vfs::file::Miss { file: ino.into(), index, blocks: at..at + 1 };
             return Err(Stop::Want(Want::Pages(miss)));
         }
@@ -158,29 +161,55 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Dirty pages in a range that have been promised a block: before the change, they have none.
+    /// Where the first written block of a page is.
+    fn first_written(&self, ino: Ino, page: u64) -> Step<Option<FsBlock>> {
+        let each = self.volume().sb.blocks_per_page();
+        for index in page * each..(page + 1) * each {
+            let block = file_block(index)?;
+            let found = map::find(self, self.inode(ino)?, block)?.written_at(block);
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where a page has several blocks: the last one, whose rest becomes zero and so dirty, is
+    /// promised blocks for those that it has lost and those that it never had.
+    fn promise_to_last(&mut self, ino: Ino, size: u64) -> Step<()> {
+        let index = size / PAGE;
+        let pages = &self.shard(ino)?.pages;
+        let is_here = pages.peek(ino.into(), index).is_some() && !size.is_multiple_of(PAGE);
+        if self.volume().sb.blocks_per_page() == 1 || !is_here {
+            return Ok(());
+        }
+        let holes = map::holes_in(self, self.inode(ino)?, index)?;
+        let promised = holes - self.promised_in(ino, index..index + 1)?;
+        self.change_pages(Pages::Unmapped { ino, promised });
+        Ok(())
+    }
+
+    /// Blocks that dirty pages in a range have been promised: before the change, they have none.
     pub(crate) fn promised_in(&self, ino: Ino, pages: Range<u64>) -> Step<u64> {
         let cached = self.cached(ino)?;
         let mut promised = 0;
         for index in self.shard(ino)?.pages.dirty_in(ino.into(), pages) {
-            let found = map::find(self.volume(), &cached.inode, file_block(index)?)?;
-            promised += u64::from(found.at(index as u32).is_none());
+            promised += map::holes_in(self.volume(), &cached.inode, index)?;
         }
         Ok(promised)
     }
 
-    /// Dirty pages in a range that the change leaves without a block.
+    /// Blocks that the change takes from dirty pages in a range.
     fn dirty_unmapped(&self, ino: Ino, pages: Range<u64>) -> Step<u64> {
         let mut now = 0;
         for index in self.shard(ino)?.pages.dirty_in(ino.into(), pages.clone()) {
-            let found = map::find(self, self.inode(ino)?, file_block(index)?)?;
-            now += u64::from(found.at(index as u32).is_none());
+            now += map::holes_in(self, self.inode(ino)?, index)?;
         }
         Ok(now - self.promised_in(ino, pages)?)
     }
 
-    /// Frees blocks behind the end, page `from`. If some are left, the inode is an orphan meanwhile
-    /// and this is false.
+    /// Frees blocks behind the end, from block `from` on. If some are left, the inode is an orphan
+    /// meanwhile and this is false.
     fn free_behind(&mut self, ino: Ino, from: u64) -> Step<bool> {
         // A freed extent may change the bitmaps and descriptors of two groups.
         let most = (self.volume().journal.credits_max() / 6).clamp(1, EXTENTS_MAX);

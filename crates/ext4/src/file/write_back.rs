@@ -22,6 +22,7 @@ use vfs::inode::Turn;
 use vfs::op::{Stop, look};
 
 use crate::error::{Error, Result};
+use crate::file::small::promised_in_vain;
 use crate::fsync::vouched::Written;
 use crate::inode::cached::Shard;
 use crate::inode::map::{self, Mapped};
@@ -37,7 +38,7 @@ use crate::ondisk::{FileBlock, FsBlock, Ino};
 /// Pages written at a time.
 pub(super) const BATCH: usize = 1024;
 
-/// A page of a file, its block, and its contents.
+/// A block of a file, its block of the volume, and its contents.
 pub(crate) type Place = (u64, FsBlock, Block);
 
 /// Dirty pages, and where they go.
@@ -46,10 +47,10 @@ pub(super) struct Batch {
     /// How long the file is in memory, and on the drive.
     sizes: (u64, u64),
     pub(super) pages: Vec<(u64, Block)>,
-    /// Those that have blocks: the block of each page, and whether it must become written.
+    /// Blocks of theirs that the file has, and where these are.
     mapped: Vec<(u64, FsBlock)>,
     pub(super) unwritten: Vec<Extent>,
-    /// Runs of pages without blocks, and where their blocks should be.
+    /// Runs of blocks that they lack, and where these should be.
     holes: Vec<(Range<u64>, FsBlock)>,
 }
 
@@ -154,31 +155,39 @@ impl Engine {
         let mut known: Option<Mapped> = None;
         for index in shard.pages.dirty_in(ino.into(), from..1 << 32).take(most) {
             let Some(page) = shard.pages.peek(ino.into(), index) else { continue };
-            let block = index as FileBlock;
-            let found = match known {
-                Some(found) if covers(&found, index) => found,
-                _ => map::find(self, inode, block)?,
-            };
-            known = Some(found);
             batch.pages.push((index, page.clone()));
-            match found.at(block) {
-                Some(at) => {
-                    batch.mapped.push((index, at));
-                    goal = Some(at + 1);
-                    if let Mapped::Extent(Extent { unwritten: true, .. }) = found {
-                        push_page(&mut batch.unwritten, block, at);
-                    }
-                }
-                None => {
+            for index in self.blocks_of(index, inode.size) {
+                let block = index as FileBlock;
+                let found = match known {
+                    Some(found) if covers(&found, index) => found,
+                    _ => map::find(self, inode, block)?,
+                };
+                known = Some(found);
+                let Some(at) = found.at(block) else {
                     let goal = match goal {
                         Some(goal) => goal,
                         None => self.goal_of(inode, ino, block)?,
                     };
                     push_hole(&mut batch.holes, index, goal);
+                    continue;
+                };
+                batch.mapped.push((index, at));
+                goal = Some(at + 1);
+                if let Mapped::Extent(Extent { unwritten: true, .. }) = found {
+                    push_page(&mut batch.unwritten, block, at);
                 }
             }
         }
         Ok(batch)
+    }
+
+    /// The blocks of a page in front of the end of its file, which has `size` bytes; the first in
+    /// any case.
+    fn blocks_of(&self, page: u64, size: u64) -> Range<u64> {
+        let each = self.sb.blocks_per_page();
+        let first = page * each;
+        let end = size.div_ceil(self.sb.block_size.into()).clamp(first + 1, first + each);
+        first..end
     }
 
     /// Where the block of a page should be: behind that of the page in front of it, or in the
@@ -197,13 +206,13 @@ impl Engine {
 
     fn write_batch(&self, ino: Ino, batch: Batch) -> Result<()> {
         let mut taken = Taken { engine: self, extents: Vec::new() };
-        for (pages, goal) in &batch.holes {
-            self.take_for(pages.clone(), *goal, &mut taken.extents)?;
+        for (blocks, goal) in &batch.holes {
+            self.take_for(blocks.clone(), *goal, &mut taken.extents)?;
         }
         if self.is_logged(ino) {
             return self.journal_batch(ino, batch, taken);
         }
-        let places = batch.places(&taken.extents);
+        let places = batch.places(self, &taken.extents);
         self.keep_vouched(ino, &places)?;
         let summed = if self.record_csum { batch.sums(&places) } else { Vec::new() };
         self.write_and_map(ino, batch, taken, places)?;
@@ -243,7 +252,9 @@ impl Engine {
     /// Whether blocks are mapped before the drive has their contents, and then, whether the commit
     /// waits for these. A batch that takes more than one transaction may wait for a commit.
     fn early_order(&self, taken: &Taken<'_>, unwritten: &[Extent]) -> Option<Order> {
-        if !unwritten.is_empty() {
+        // What lies behind the end of the file of a page is taken back when it becomes clean, which
+        // a change has to plan where a page has several blocks.
+        if !unwritten.is_empty() || self.sb.blocks_per_page() > 1 {
             return None;
         }
         let skips = self.inject.contains(Inject::SKIP_ORDERED);
@@ -282,7 +293,8 @@ impl Engine {
             let inode = shard.inodes.get(&ino).map(|cached| &cached.inode);
             inode.is_some_and(|inode| inode.raw.size() < inode.size.min(end))
         };
-        if taken.extents.is_empty() && unwritten.is_empty() && !grows {
+        let is_small = self.sb.blocks_per_page() > 1;
+        if taken.extents.is_empty() && unwritten.is_empty() && !grows && !is_small {
             mark_written(&mut self.inodes.own(ino.into()), ino, pages);
             return Ok(None);
         }
@@ -293,12 +305,16 @@ impl Engine {
             let is_last = new.len() == taken.extents.len() && old.len() == unwritten.len();
             let (end, pages) = match is_last {
                 true => (end, std::mem::take(&mut pages)),
-                false => (new.iter().chain(&old).map(Extent::end).max().unwrap_or(0) << 12, vec![]),
+                false => {
+                    let last = new.iter().chain(&old).map(Extent::end).max().unwrap_or(0);
+                    (last * u64::from(self.sb.block_size), Vec::new())
+                }
             };
-            let promised = new.iter().map(|extent| u64::from(extent.len)).sum();
+            let promised: u64 = new.iter().map(|extent| u64::from(extent.len)).sum();
             let room = 8 + 6 * (new.len() + old.len()) as u32;
             let ((), ordered) = self.change_ordered(&[ino.into()], room, |draft| {
                 draft.map_batch(ino, &new, &old, end)?;
+                let promised = promised + draft.promised_in_vain(ino, &pages)?;
                 draft.change_pages(Pages::Written { ino, pages: pages.clone(), promised });
                 if order == Order::DataFirst {
                     draft.order();
@@ -314,22 +330,22 @@ impl Engine {
         }
     }
 
-    /// Takes blocks for pages.
+    /// Takes blocks for those of a file that it lacks.
     fn take_for(
         &self,
-        mut pages: Range<u64>,
+        mut blocks: Range<u64>,
         mut goal: FsBlock,
         extents: &mut Vec<Extent>,
     ) -> Result<()> {
-        while !pages.is_empty() {
-            let most = (pages.end - pages.start).min(u64::from(LEN_MAX));
+        while !blocks.is_empty() {
+            let most = (blocks.end - blocks.start).min(u64::from(LEN_MAX));
             match self.groups.take_blocks(&self.sb, goal, most as u32) {
-                Ok(Some(blocks)) => {
-                    let len = (blocks.end - blocks.start) as u32;
-                    let block = pages.start as FileBlock;
-                    extents.push(Extent { block, len, start: blocks.start, unwritten: false });
-                    pages.start += u64::from(len);
-                    goal = blocks.end;
+                Ok(Some(taken)) => {
+                    let len = (taken.end - taken.start) as u32;
+                    let block = blocks.start as FileBlock;
+                    extents.push(Extent { block, len, start: taken.start, unwritten: false });
+                    blocks.start += u64::from(len);
+                    goal = taken.end;
                 }
                 Ok(None) if self.has_parked() => self.fetch_or_fail(Stop::Want(Want::Commit))?,
                 Ok(None) => return Err(Error::NoSpace),
@@ -341,20 +357,23 @@ impl Engine {
 }
 
 impl Batch {
-    /// Where each page goes, with `new` blocks for those that had none.
-    pub(super) fn places(&self, new: &[Extent]) -> Vec<Place> {
+    /// Where each block of the pages goes, with `new` ones for those that the file lacked.
+    pub(super) fn places(&self, engine: &Engine, new: &[Extent]) -> Vec<Place> {
         let mut mapped = self.mapped.iter().peekable();
-        let place = |(index, page): &(u64, Block)| {
-            let at = match mapped.next_if(|(mapped, _)| mapped == index) {
-                Some((_, at)) => Some(*at),
-                None => new.iter().find_map(|extent| {
-                    let skip = index.checked_sub(u64::from(extent.block))?;
-                    (skip < u64::from(extent.len)).then_some(extent.start + skip)
-                }),
-            };
-            at.map(|at| (*index, at, page.clone()))
-        };
-        self.pages.iter().filter_map(place).collect()
+        let mut places = Vec::with_capacity(self.pages.len());
+        for (index, page) in &self.pages {
+            for block in engine.blocks_of(*index, self.sizes.0) {
+                let at = match mapped.next_if(|(mapped, _)| *mapped == block) {
+                    Some((_, at)) => Some(*at),
+                    None => new.iter().find_map(|extent| {
+                        let skip = block.checked_sub(u64::from(extent.block))?;
+                        (skip < u64::from(extent.len)).then_some(extent.start + skip)
+                    }),
+                };
+                places.extend(at.map(|at| (block, at, engine.piece(page, block))));
+            }
+        }
+        places
     }
 
     /// The sums of pages that go there.
@@ -380,7 +399,7 @@ fn covers(found: &Mapped, index: u64) -> bool {
     }
 }
 
-/// Adds a page and its block to runs of pages.
+/// Adds a block of a file to runs of them.
 fn push_page(runs: &mut Vec<Extent>, block: FileBlock, at: FsBlock) {
     match runs.last_mut() {
         Some(run)
@@ -416,6 +435,11 @@ impl Draft<'_, '_> {
         let inode = self.inode_mut(ino)?;
         inode.raw.set_size(inode.raw.size().max(inode.size.min(end)));
         Ok(())
+    }
+
+    /// See [`promised_in_vain`], of the inode as this draft leaves it.
+    pub(super) fn promised_in_vain(&self, ino: Ino, pages: &[(u64, Block)]) -> Step<u64> {
+        promised_in_vain(self, self.shard(ino)?, (ino, self.inode(ino)?), pages)
     }
 
     /// Maps blocks that were taken before this operation and written.

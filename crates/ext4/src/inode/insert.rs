@@ -105,10 +105,11 @@ impl Draft<'_, '_> {
                 let slot = place.saturating_sub(1);
                 let child = indexes[slot].child;
                 let kind = Kind::Extents(self.inode(ino)?.seed);
-                let block = self.block_of(child, kind)?;
-                let below = self.insert_below(ino, &block[..], Some(depth - 1), child, new)?;
+                let (block, sb) = (self.block_of(child, kind)?, &self.volume().sb);
+                let below =
+                    self.insert_below(ino, sb.bytes(&block), Some(depth - 1), child, new)?;
                 let mut slots = below.slots;
-                let room = usize::from(capacity(&block[..]));
+                let room = usize::from(capacity(sb.bytes(&block)));
                 let is_last = below.is_last && slot + 1 == indexes.len();
                 if slots.len() > room {
                     let half = if is_last { slots.len() - 1 } else { slots.len() / 2 };
@@ -131,10 +132,10 @@ impl Draft<'_, '_> {
             None => self.new_meta_block(ino)?,
         };
         let mut block = drive::Block::zeroed();
-        let bytes = block.make_mut();
-        slots.emit(&mut bytes[..]);
+        let bytes = self.volume().sb.bytes_mut(&mut block);
+        slots.emit(bytes);
         if let Some(seed) = seed {
-            extent::seal(&mut bytes[..], seed);
+            extent::seal(bytes, seed);
         }
         self.put(at, block);
         Ok(at)

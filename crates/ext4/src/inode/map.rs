@@ -1,6 +1,7 @@
 //! Where the blocks of a file are: looking them up in its extent tree.
 
 use drive::Block;
+use vfs::Errno;
 
 use crate::error::Error;
 use crate::inode::cached::Inode;
@@ -48,8 +49,30 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, block: FileBlock) -> Ste
             }
         }
         node_block = blocks.block(at, Kind::Extents(inode.seed))?;
-        bytes = &node_block[..];
+        bytes = blocks.sb().bytes(&node_block);
     }
+}
+
+/// Blocks of page `page` of a file that are holes.
+pub(crate) fn holes_in(blocks: &impl Blocks, inode: &Inode, page: u64) -> Step<u64> {
+    let each = blocks.sb().blocks_per_page();
+    let (mut at, end, mut holes) = (page * each, (page + 1) * each, 0);
+    while at < end {
+        let block = file_block(at)?;
+        at = match find(blocks, inode, block)? {
+            Mapped::Extent(extent) => extent.end(),
+            Mapped::Hole(next) => {
+                holes += next.min(end) - at;
+                next
+            }
+        };
+    }
+    Ok(holes)
+}
+
+/// Number of a file's block; larger ones are `EFBIG`.
+pub(crate) fn file_block(index: u64) -> Step<FileBlock> {
+    FileBlock::try_from(index).map_err(|_| Error::Posix(Errno::FBIG).into())
 }
 
 fn check_extent(sb: &Superblock, extent: &Extent, at: FsBlock) -> Step<()> {
@@ -61,6 +84,14 @@ fn check_extent(sb: &Superblock, extent: &Extent, at: FsBlock) -> Step<()> {
 }
 
 impl Mapped {
+    /// As [`Mapped::at`], if that has been written.
+    pub(crate) fn written_at(&self, block: FileBlock) -> Option<FsBlock> {
+        match self {
+            Self::Extent(extent) if !extent.unwritten => self.at(block),
+            _ => None,
+        }
+    }
+
     /// The block of the volume that `block`, which this was found for, is.
     pub(crate) fn at(&self, block: FileBlock) -> Option<FsBlock> {
         match self {

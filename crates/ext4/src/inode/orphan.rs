@@ -13,8 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::ondisk::superblock::RawSuperblock;
 use crate::ondisk::{FsBlock, Ino};
-use crate::ondisk::{SUPERBLOCK_OFFSET, superblock::SUPERBLOCK_SIZE};
-use zerocopy::IntoBytes;
+use zerocopy::FromBytes;
 
 /// The list, and the block that holds the superblock, as the running transaction has it.
 pub(crate) struct Orphans {
@@ -24,6 +23,8 @@ pub(crate) struct Orphans {
     /// Those in the orphan file, until they are freed.
     slots: FxHashMap<Ino, Slot>,
     super_block: Block,
+    /// Where in that block the superblock begins.
+    byte: usize,
 }
 
 /// An orphan's place in the list; 0 for none.
@@ -56,9 +57,9 @@ pub(crate) struct Slot {
 
 impl Orphans {
     /// An empty list.
-    pub(crate) fn new(super_block: Block) -> Self {
+    pub(crate) fn new(super_block: Block, byte: usize) -> Self {
         let (list, slots) = (FxHashMap::default(), FxHashMap::default());
-        Self { first: 0, list, slots, super_block }
+        Self { first: 0, list, slots, super_block, byte }
     }
 
     /// Whether `ino` is in the list, or in the orphan file.
@@ -111,12 +112,10 @@ impl Orphans {
 
     /// Changes the superblock, seals it, and returns the block that holds it.
     pub(crate) fn edit_superblock(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Block {
-        let bytes = self.super_block.make_mut();
-        if let Ok(mut raw) = RawSuperblock::of_first_block(bytes) {
-            change(&mut raw);
+        let bytes = &mut self.super_block.make_mut()[self.byte..];
+        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(bytes) {
+            change(raw);
             raw.seal();
-            bytes[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE]
-                .copy_from_slice(raw.as_bytes());
         }
         self.super_block.clone()
     }
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_list_is_linked_from_the_last_one_added() {
-        let mut orphans = Orphans::new(Block::zeroed());
+        let mut orphans = Orphans::new(Block::zeroed(), 0);
         for ino in [11, 12, 13] {
             orphans.added(ino);
         }

@@ -98,8 +98,9 @@ impl Draft<'_, '_> {
             }
             let kind = Kind::Extents(self.inode(ino)?.seed);
             let child = self.block_of(index.child, kind)?;
+            let bytes = self.volume().sb.bytes(&child);
             let below =
-                self.remove_below(ino, &child[..], Some(node.depth - 1), index.child, removal)?;
+                self.remove_below(ino, bytes, Some(node.depth - 1), index.child, removal)?;
             done = below.done;
             match below.first {
                 Some(first) => {

@@ -74,7 +74,10 @@ fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
 fn in_block(blocks: &impl Blocks, inode: &Inode) -> Step<Vec<Attribute>> {
     match inode.raw.file_acl() {
         0 => Ok(Vec::new()),
-        at => Ok(parse(&blocks.block(at, Kind::Xattrs)?[..], BLOCK_FIRST, at)?),
+        at => {
+            let block = blocks.block(at, Kind::Xattrs)?;
+            Ok(parse(blocks.sb().bytes(&block), BLOCK_FIRST, at)?)
+        }
     }
 }
 
@@ -206,7 +209,7 @@ impl Draft<'_, '_> {
             return self.drop_xattr_block(ino);
         }
         let mut block = Block::zeroed();
-        let (bytes, list) = (&mut block.make_mut()[..], raw(list));
+        let (bytes, list) = (self.volume().sb.bytes_mut(&mut block), raw(list));
         if !xattr::emit(bytes, BLOCK_FIRST, &list) {
             return Err(Error::NoSpace.into());
         }

@@ -88,8 +88,8 @@ impl Changes<'_> {
             handle.create(at, (), page);
         }
         if let Some((at, pin)) = self.unshared.take() {
-            let seed = engine.sb.checksums.seed();
-            handle.change_pinned(&pin, (), |block| xattr::unshare(&mut block[..], seed, at));
+            let (seed, size) = (engine.sb.checksums.seed(), engine.sb.block_size as usize);
+            handle.change_pinned(&pin, (), |block| xattr::unshare(&mut block[..size], seed, at));
         }
         self.shares = None;
         let taken = std::mem::take(&mut self.taken).into_iter();

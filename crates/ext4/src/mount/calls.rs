@@ -14,10 +14,13 @@ use crate::inode::map;
 use crate::mount::draft::ino as narrow;
 use crate::mount::fs::Ext4;
 use crate::mount::want::Kind;
+use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{NAME_MAX, ROOT_INO};
 
 /// Longest target of a symbolic link: it fits a block with its NUL.
-const SYMLINK_MAX: usize = drive::BLOCK_SIZE - 1;
+fn symlink_max(sb: &Superblock) -> usize {
+    sb.block_size as usize - 1
+}
 
 impl Ext4 {
     fn find(&self, parent: u32, name: &[u8]) -> Result<u32> {
@@ -97,7 +100,7 @@ impl Ext4 {
             if inode.kind() != FileKind::Symlink {
                 return Err(Errno::INVAL.into());
             }
-            let len = (inode.size as usize).min(SYMLINK_MAX);
+            let len = (inode.size as usize).min(symlink_max(&engine.sb));
             if inode.is_fast_symlink() {
                 return Ok(inode.raw.block[..len].to_vec());
             }
@@ -183,7 +186,7 @@ impl FileSystem for Ext4 {
         if target.is_empty() {
             return Err(Errno::NOENT.into());
         }
-        if target.len() > SYMLINK_MAX {
+        if target.len() > symlink_max(&self.engine.sb) {
             return Err(Errno::NAMETOOLONG.into());
         }
         let kind = FileKind::Symlink;

@@ -389,9 +389,10 @@ impl<'a, 'v> Draft<'a, 'v> {
         if let Some(Slot { at, slot, seed, .. }) = slot {
             // Only a mount finds any, before anybody else is there.
             let mut block = self.block_of(at, Kind::Table)?;
-            orphan::set_slot(&mut block.make_mut()[..], slot, 0);
+            let bytes = self.volume().sb.bytes_mut(&mut block);
+            orphan::set_slot(bytes, slot, 0);
             if let Some(seed) = seed {
-                orphan::seal(&mut block.make_mut()[..], seed, at);
+                orphan::seal(bytes, seed, at);
             }
             self.put(at, block);
         }

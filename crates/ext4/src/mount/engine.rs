@@ -112,7 +112,11 @@ impl Engine {
             committed,
             inodes: Shards::new(Rank::Inode, "ext4 inodes", shard),
             room: Room::new(groups.free_blocks()),
-            orphans: Mutex::ranked(Rank::Orphans, "ext4 orphans", Orphans::new(super_block)),
+            orphans: Mutex::ranked(
+                Rank::Orphans,
+                "ext4 orphans",
+                Orphans::new(super_block, sb.super_byte()),
+            ),
             shares: Mutex::ranked(Rank::Orphans, "ext4 shared attributes", ()).keyed(1),
             opens: Opens::default(),
             turns: Turns::new("ext4 turns"),
@@ -217,7 +221,7 @@ impl Engine {
             let Some((_, blocks)) = freed else { return };
             if self.discard {
                 // Advice, while nobody can have the blocks: a drive may not take it.
-                let _ = self.io.queue().discard(blocks.start, blocks.end - blocks.start);
+                let _ = self.io.discard(blocks.clone());
             }
             self.groups.give_back(&self.sb, blocks);
         }
@@ -255,15 +259,18 @@ impl Engine {
         if !self.sb.holds(at, 1) && at != self.sb.super_block() {
             return Err(Error::corrupt("block number", at, at, "a block of the volume"));
         }
-        self.journal.load(at, |block| match kind {
-            Kind::Dir(Some(seed)) => check_dir_block(&block[..], seed, at),
-            Kind::Extents(Some(seed)) => extent::verify(&block[..], seed, at),
-            Kind::Xattrs => {
-                xattr::header(&block[..], at)?;
-                let seed = self.sb.checksums.seed();
-                seed.map_or(Ok(()), |seed| xattr::verify(&block[..], seed, at))
+        self.journal.load(at, |block| {
+            let bytes = self.sb.bytes(block);
+            match kind {
+                Kind::Dir(Some(seed)) => check_dir_block(bytes, seed, at),
+                Kind::Extents(Some(seed)) => extent::verify(bytes, seed, at),
+                Kind::Xattrs => {
+                    xattr::header(bytes, at)?;
+                    let seed = self.sb.checksums.seed();
+                    seed.map_or(Ok(()), |seed| xattr::verify(bytes, seed, at))
+                }
+                Kind::Dir(None) | Kind::Extents(None) | Kind::Table | Kind::Bitmap => Ok(()),
             }
-            Kind::Dir(None) | Kind::Extents(None) | Kind::Table | Kind::Bitmap => Ok(()),
         })
     }
 
@@ -340,6 +347,9 @@ impl Engine {
     }
 
     fn fetch_pages(&self, miss: file::Miss<vfs::Ino>) -> Result<()> {
+        if self.sb.blocks_per_page() > 1 {
+            return self.fetch_small(&miss);
+        }
         let ino = miss.file as Ino;
         let before = self.inodes.look(miss.file).inodes.get(&ino).map(|cached| cached.overwrites);
         let blocks = self.read_data(miss.blocks.clone())?;
@@ -348,7 +358,10 @@ impl Engine {
         if before != shard.inodes.get(&ino).map(|cached| cached.overwrites) {
             return Ok(());
         }
-        self.keep_pages(&mut shard, &miss, blocks)
+        self.keep_pages(&mut shard, &miss, blocks, |map, index, lba| {
+            let found = map.find(index).ok().and_then(|found| found.at(index as u32));
+            Ok(found == Some(lba))
+        })
     }
 
     /// Evicts clean pages, if there are too many.

@@ -104,7 +104,7 @@ impl JournalFile {
         let block = io.read(at)?;
         let bytes = &block[byte..byte + sb.inode_size as usize];
         let inode = Inode::parse(sb, JOURNAL_INO, bytes, at)?;
-        let blocks = u32::try_from(inode.size >> 12).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(inode.size / u64::from(sb.block_size)).unwrap_or(u32::MAX);
         let mut extents = Vec::new();
         let mut index = 0;
         while u64::from(index) < u64::from(blocks) {
@@ -151,10 +151,11 @@ pub(super) struct Left {
 }
 
 /// Brings home what a power cut left in the log. Returns what counts beside that, too.
-pub(super) fn replay(sb: &Superblock, io: &Arc<Io>) -> Result<(Replay, Left)> {
+pub(super) fn replay(sb: &Superblock, io: &Io) -> Result<(Replay, Left)> {
     let file = JournalFile::read(sb, io)?;
     let map = |block| file.at(block);
-    let volume = Volume::new(io, sb.block_size)?;
+    let whole = Io::new(io.queue().clone());
+    let volume = Volume::new(&whole, sb.block_size)?;
     let done = recover(Log::open(volume, &map, file.blocks)?, Strictness::Strict)?;
     let (transactions, blocks) = (done.transactions as u64, done.blocks as u64);
     let left = Left { records: done.records, fast: done.fast };
@@ -163,10 +164,11 @@ pub(super) fn replay(sb: &Superblock, io: &Arc<Io>) -> Result<(Replay, Left)> {
 
 /// The log to write to. Its transactions have been recovered; there may be fast commits that its
 /// next one `brings_in`.
-pub(super) fn log_of(sb: &Superblock, io: &Arc<Io>, brings_in: bool) -> Result<LogSpace> {
+pub(super) fn log_of(sb: &Superblock, io: &Io, brings_in: bool) -> Result<LogSpace> {
     let file = JournalFile::read(sb, io)?;
     let map = |block| file.at(block);
-    let volume = Volume::new(io, sb.block_size)?;
+    let whole = Io::new(io.queue().clone());
+    let volume = Volume::new(&whole, sb.block_size)?;
     let mut superblock = Log::open(volume, &map, file.blocks)?.superblock().clone();
     superblock.use_sums();
     if brings_in {

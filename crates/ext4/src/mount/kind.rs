@@ -75,6 +75,11 @@ const fn durable(name: &'static str, title: &'static str, options: &'static str)
     }
 }
 
+fn block_size(word: &str) -> Result<u32> {
+    let known = word.parse().ok().filter(|size| matches!(size, 1024 | 2048 | 4096));
+    known.ok_or_else(|| Error::usage(format!("block_size={word}: 1024, 2048 or 4096")).into())
+}
+
 /// The fourth extended file system, on the kernel's disk format.
 pub struct Format;
 
@@ -109,13 +114,24 @@ impl kind::Format for Format {
         self.make_with(drive, "")
     }
 
+    /// `block_size=1024` or `2048` among the features are those bytes of a block.
     fn make_with(&self, drive: &Arc<dyn Drive>, features: &str) -> Result<()> {
         let mut options = MkfsOptions::default();
-        options.features.change(features)?;
+        for word in features.split(',') {
+            match word.strip_prefix("block_size=") {
+                Some(size) => options.block_size = Some(block_size(size)?),
+                None => options.features.change(word)?,
+            }
+        }
         mkfs::format(drive, &options)?;
         let fs = Ext4::mount(drive.clone(), &MountOptions::default())?;
         fs.rmdir(fs.root(), b"lost+found")?;
         Ok(fs.unmount()?)
+    }
+
+    /// Smaller blocks of a page lie apart, unless the log has all of them in one transaction.
+    fn has_whole_pages(&self, way: &Technique, features: &str) -> bool {
+        way.name == DATA_JOURNAL.name || !features.contains("block_size=")
     }
 
     fn check_options(&self, options: &str) -> Result<String> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drive::{Block, Drive};
+use drive::{BLOCK_SIZE, Block, Drive};
 use journal::policy::{FAST, JBD2};
 use journal::{LogSpace, Policy};
 use queue::{BlockQueue, Io, WriteSet};
@@ -40,9 +40,6 @@ fn check_writable(sb: &Superblock) -> Result<()> {
             unknown.join(", ")
         )));
     }
-    if sb.block_size as usize != drive::BLOCK_SIZE {
-        return Err(Error::unsupported("writing with blocks of less than 4 KiB; mount it -o ro"));
-    }
     if !sb.incompat.contains(Incompat::EXTENTS) || !sb.compat.contains(Compat::HAS_JOURNAL) {
         return Err(Error::unsupported(
             "writing without extents or without a journal; mount it -o ro",
@@ -54,15 +51,14 @@ fn check_writable(sb: &Superblock) -> Result<()> {
 /// Replays the log and reads what a mount needs.
 pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Replay, Engine)> {
     let queue = Arc::new(BlockQueue::for_files(drive, options.queue));
-    let io = Arc::new(Io::new(queue.clone()));
-    let raw = RawSuperblock::of_first_block(io.read(0)?.bytes())?;
-    let sb = Superblock::parse(raw, 0)?;
+    let (sb, _) = superblock(&queue)?;
     check_writable(&sb)?;
-    let blocks = queue.identify().blocks;
-    if sb.blocks > blocks {
-        let (volume, drive) = (sb.blocks << 12, blocks << 12);
+    let volume = sb.blocks.saturating_mul(sb.block_size.into());
+    let drive = queue.identify().blocks.saturating_mul(BLOCK_SIZE as u64);
+    if volume > drive {
         return Err(Error::Truncated { volume, drive });
     }
+    let io = Arc::new(Io::sliced(queue, sb.block_size));
     let (mut replay, left) = replay(&sb, &io)?;
     // What is left needs an engine, which must not write records of its own, nor leave flushes out.
     let plain = MountOptions { policy: Some(&JBD2), ..MountOptions::default() };
@@ -81,12 +77,20 @@ pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Rep
     Ok((replay, engine(&io, options, false)?))
 }
 
+/// The superblock, and the block of the volume that has it.
+fn superblock(queue: &BlockQueue) -> Result<(Superblock, Block)> {
+    let first = queue.read_block(0)?;
+    let sb = Superblock::parse(RawSuperblock::of_first_block(first.bytes())?, 0)?;
+    let size = sb.block_size as usize;
+    let from = sb.super_block() as usize * size;
+    Ok((sb, Block::from_prefix(&first[from..from + size])))
+}
+
 /// An engine over a volume whose log has been replayed. Its first transaction may be the one that
 /// `brings_in` fast commits.
 fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engine> {
     // The log may have had another superblock and other descriptors.
-    let super_block = io.read(0)?;
-    let sb = Superblock::parse(RawSuperblock::of_first_block(super_block.bytes())?, 0)?;
+    let (sb, super_block) = superblock(io.queue())?;
     let first = sb.super_block() + 1;
     let table: Vec<Block> = (0..u64::from(sb.desc_blocks()))
         .map(|nr| io.read(first + nr).map_err(Error::from))
@@ -101,7 +105,8 @@ fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engin
 fn policy(sb: &Superblock, log: &LogSpace, options: &MountOptions) -> Result<&'static Policy> {
     let is_for_fast = sb.compat.contains(Compat::FAST_COMMIT);
     let data = options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get()));
-    let has_room = || log.superblock.clone().use_fast_commits();
+    let is_page = sb.block_size as usize == BLOCK_SIZE;
+    let has_room = || is_page && log.superblock.clone().use_fast_commits();
     let no_sums = Err(Error::usage("record_csum: only with journal=ijournal, grouped or zgrouped"));
     match options.policy {
         Some(policy) if policy.name == FAST.name && !is_for_fast => {

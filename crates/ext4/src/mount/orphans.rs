@@ -31,7 +31,7 @@ impl Engine {
             if links == 0 {
                 self.evict(*ino)?;
             } else {
-                self.finish_truncation(*ino, size.div_ceil(drive::BLOCK_SIZE as u64))?;
+                self.finish_truncation(*ino, size.div_ceil(self.sb.block_size.into()))?;
             }
         }
         Ok(list.len())
@@ -47,7 +47,7 @@ impl Engine {
         let (blocks, seed) = look(self, file.into(), |shard| {
             let inode = &shard.inode(file)?.inode;
             let mut blocks = Vec::new();
-            for index in 0..block_count(inode).min(ORPHAN_BLOCKS_MAX) {
+            for index in 0..block_count(&self.sb, inode).min(ORPHAN_BLOCKS_MAX) {
                 let at = map::find(self, inode, index)?.at(index);
                 let hole = || Error::corrupt("orphan file", u64::from(index), "a hole", "a block");
                 blocks.push(at.ok_or_else(hole)?);
@@ -57,9 +57,9 @@ impl Engine {
         for at in blocks {
             let block = self.io.read(at)?;
             if let Some(seed) = seed {
-                orphan::verify(&block[..], seed, at)?;
+                orphan::verify(self.sb.bytes(&block), seed, at)?;
             }
-            for (slot, ino) in orphan::inos(&block[..], at)? {
+            for (slot, ino) in orphan::inos(self.sb.bytes(&block), at)? {
                 if ino < self.sb.first_ino || !known.insert(ino) {
                     return Err(Error::corrupt("orphan file", at, ino, "each orphan once"));
                 }

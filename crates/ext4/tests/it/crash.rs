@@ -110,6 +110,14 @@ fn what_was_fsynced_survives_every_cut() {
 }
 
 #[test]
+fn what_was_fsynced_to_small_blocks_survives_every_cut() {
+    for features in ["block_size=1024", "block_size=2048"] {
+        survives(features, "journal=jbd2");
+        survives(features, "journal=jbd2,data=journal");
+    }
+}
+
+#[test]
 fn what_logs_per_core_made_durable_survives_every_cut() {
     survives("", "journal=zjournal");
 }

@@ -19,4 +19,5 @@ mod policies;
 mod ranges;
 mod reads;
 mod records;
+mod small;
 mod threads;

@@ -22,12 +22,12 @@ mod watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use drive::Identify;
+use drive::{Drive, Identify};
 
-use crate::Result;
 use crate::oracle::Promise;
 use crate::report::ZoneMap;
 use crate::workload::Workload;
+use crate::{Result, rig};
 use vfs::kind::Format;
 use vfs::kind::Technique;
 
@@ -62,6 +62,8 @@ pub struct Job {
     /// Mount options besides those of the mode and the workload: how the block layer is set up,
     /// for example.
     pub mount_opts: String,
+    /// Features of the volume besides those that the mode needs: see [`Format::make_with`].
+    pub features: String,
     /// A deliberate fault, by name.
     pub inject: Option<String>,
     /// How many cuts.
@@ -95,6 +97,7 @@ impl Job {
             workload,
             technique,
             mount_opts: String::new(),
+            features: String::new(),
             inject: None,
             cuts: 0,
             seed,
@@ -103,6 +106,11 @@ impl Job {
             threads: 1,
             command: "strandline crash".into(),
         }
+    }
+
+    /// Makes the volume.
+    pub fn make(&self, drive: &Arc<dyn Drive>) -> Result<()> {
+        rig::make_for(self.format, drive, self.technique, &self.mount_options(), &self.features)
     }
 
     /// The `mount -o` string.
@@ -131,7 +139,11 @@ impl Job {
     /// What the mode promises for this workload on such a drive.
     pub(crate) fn promise(&self, drive: &Identify) -> Promise {
         let promise = (self.technique.promise)(drive);
-        Promise { atomic: promise.atomic && !self.workload.evicts(), ..promise }
+        Promise {
+            atomic: promise.atomic && !self.workload.evicts(),
+            whole: promise.whole && self.format.has_whole_pages(self.technique, &self.features),
+            ..promise
+        }
     }
 
     /// Whether the cut or state of this number gets every check there is.

@@ -131,7 +131,7 @@ fn run(job: &Job, kit: &Kit, plan: Plan) -> Result<Ran> {
             Some(failing) => failing.drive(),
             None => medium.drive(),
         };
-        rig::make_for(job.format, &drive, job.technique, &job.mount_options())?;
+        job.make(&drive)?;
         let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());
         let watch = Watch::new(&medium, &oracle, plan, job.seed);

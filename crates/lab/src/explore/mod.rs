@@ -277,7 +277,7 @@ fn take(job: &Job) -> Result<Tape> {
         let medium =
             rig::kit(&job.drive, job.workload.footprint())?.make(Timing::Instant, job.seed)?;
         let drive = medium.drive();
-        rig::make_for(job.format, &drive, job.technique, &job.mount_options())?;
+        job.make(&drive)?;
         let at_return = job.promise(drive.identify()).at_return;
         let mounted = rig::mount(job.format, drive, &job.mount_options())?;
         let oracle = Arc::new(Oracle::new());

@@ -61,7 +61,7 @@ fn made(drive: &str, format: &'static dyn Format, way: &Technique) -> Result<Med
         false => rig::kit(MEMORY, MEMORY_ROOM)?,
     };
     let medium = kit.make(Timing::Instant, 1)?;
-    rig::make_for(format, &medium.drive(), way, way.options)?;
+    rig::make_for(format, &medium.drive(), way, way.options, "")?;
     Ok(medium)
 }
 

@@ -16,8 +16,9 @@ const SIZE_MIB: u64 = 64;
 const RUNS: u64 = 4;
 const CUTS: u64 = 10;
 const MODES: [&str; 3] = ["data=ordered", "data=writeback", "data=journal"];
-/// What each second volume has.
-const FEATURES: [&str; 2] = ["", "^metadata_csum,^64bit"];
+/// What the volumes have, one after the other.
+const FEATURES: [&str; 4] =
+    ["", "^metadata_csum,^64bit", "block_size=1024", "block_size=2048,^metadata_csum"];
 
 /// Batches of as many runs as are judged at once.
 fn batches(name: &str, mut add: impl FnMut(&mut Batch, &str, std::ops::Range<u64>)) {
@@ -53,7 +54,8 @@ fn our_crashes_are_recovered_alike() {
     batches("ours", |batch, mode, seeds| {
         for seed in seeds {
             let spec = Spec::named("conventional-noplp").unwrap().blocks(SIZE_MIB * 256);
-            our_crash::run(batch, spec, mode, seed);
+            let features = FEATURES[seed as usize % FEATURES.len()];
+            our_crash::run(batch, spec, (features, mode), seed);
         }
     });
 }

@@ -40,11 +40,11 @@ fn dump(state: &DriveState, path: &Path) {
     std::fs::remove_file(&raw).unwrap();
 }
 
-/// Adds crashes of a run with this `seed` on a new `spec`.
-pub(crate) fn run(batch: &mut Batch, spec: Spec, options: &str, seed: u64) {
+/// Adds crashes of a run with this `seed` on a new `spec`, of a volume with these features.
+pub(crate) fn run(batch: &mut Batch, spec: Spec, (features, options): (&str, &str), seed: u64) {
     let drive = Ssd::new(spec, Timing::Instant, seed).unwrap();
     let dynamic: Arc<dyn Drive> = drive.clone();
-    batch.format().make(&dynamic).unwrap();
+    batch.format().make_with(&dynamic, features).unwrap();
     let fs = batch.format().mount(dynamic, options).unwrap();
     let mix = Mix { syncs: 30, reads: 0, ..Mix::default() };
     let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -56,7 +56,7 @@ pub(crate) fn run(batch: &mut Batch, spec: Spec, options: &str, seed: u64) {
         }
         let _errors_are_part_of_it = session.apply(&op);
         for _ in cuts.iter().filter(|cut| **cut == at) {
-            let path = batch.add(format!("{options}, seed {seed}, cut after op {at}"));
+            let path = batch.add(format!("{features} {options}, seed {seed}, cut after op {at}"));
             dump(&drive.survivors(seed ^ at), &path);
         }
     }
@@ -67,7 +67,7 @@ fn judge(kind: Kind, name: &str) {
     for seed in 0..RUNS {
         let modes = ["fsync_mode=posix", "fsync_mode=strict", "fsync_mode=strict,oprw"];
         let options = modes[seed as usize % modes.len()];
-        run(&mut batch, spec(kind), options, seed);
+        run(&mut batch, spec(kind), ("", options), seed);
     }
     batch.judge();
 }

@@ -100,6 +100,10 @@ pub(crate) struct Crash {
     #[arg(long = "mount-options", alias = "mount-opts", default_value = "", short = 'o')]
     #[arg(value_name = "OPTIONS", hide_default_value = true)]
     mount_opts: String,
+    /// Features of the volume besides those that the mode needs, as for mkfs -O; of ext4 also
+    /// block_size=1024 or 2048
+    #[arg(long, default_value = "", hide_default_value = true)]
+    features: String,
     #[command(flatten)]
     kernel: KernelArgs,
     #[arg(long, help = format!(
@@ -375,6 +379,7 @@ impl Crash {
             workload,
             technique: mode,
             mount_opts: self.mount_opts.clone(),
+            features: self.features.clone(),
             inject: self.inject.clone(),
             cuts: self.campaign.cuts as usize,
             seed: self.campaign.seed,
@@ -391,11 +396,13 @@ impl Crash {
 
     fn command_for(&self, workload: &str) -> String {
         let (fs, drive, workload) = (&self.fs, self.drive(), shell_word(workload));
-        let command = format!("strandline crash --fs {fs} --drive {drive} --workload {workload}");
-        match &*self.mount_opts {
-            "" => command,
-            options => format!("{command} --mount-options {}", shell_word(options)),
+        let mut text = format!("strandline crash --fs {fs} --drive {drive} --workload {workload}");
+        for (name, words) in [("mount-options", &self.mount_opts), ("features", &self.features)] {
+            if !words.is_empty() {
+                text += &format!(" --{name} {}", shell_word(words));
+            }
         }
+        text
     }
 
     /// This command line without the modes.

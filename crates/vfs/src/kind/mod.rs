@@ -72,12 +72,19 @@ pub trait Format: Send + Sync {
     /// Makes an empty volume with the defaults of its mkfs.
     fn make(&self, drive: &Arc<dyn Drive>) -> Result<()>;
 
-    /// As [`Format::make`], with features as for mkfs's `-O`.
+    /// As [`Format::make`], with features as for mkfs's `-O`, and what else the format knows.
     fn make_with(&self, drive: &Arc<dyn Drive>, features: &str) -> Result<()> {
         match features {
             "" => self.make(drive),
             _ => Err(Error::Usage(format!("{}: no such feature: {features}", self.name()))),
         }
+    }
+
+    /// Whether a page of a volume with these features lies in one block of the drive, so that a cut
+    /// leaves all of it where the technique says so.
+    fn has_whole_pages(&self, way: &Technique, features: &str) -> bool {
+        let _ = (way, features);
+        true
     }
 
     /// The features, as for mkfs's `-O`, of a volume for which these mount options mean something.

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use drive::{BLOCK_SIZE, Block};
+
 use super::Superblock;
 use crate::error::{Error, Result};
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
-use crate::ondisk::{FsBlock, Group, Ino};
+use crate::ondisk::{FsBlock, Group, Ino, SUPERBLOCK_OFFSET};
 
 /// Where an inode is: its group, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,31 @@ impl Superblock {
     /// The block that has the first superblock: block 1 iff blocks have 1 KiB.
     pub fn super_block(&self) -> FsBlock {
         u64::from(self.block_size == 1024)
+    }
+
+    /// The bytes of a block in memory.
+    pub fn bytes<'b>(&self, block: &'b Block) -> &'b [u8] {
+        &block[..self.block_size as usize]
+    }
+
+    /// As [`Superblock::bytes`], to change them.
+    pub fn bytes_mut<'b>(&self, block: &'b mut Block) -> &'b mut [u8] {
+        &mut block.make_mut()[..self.block_size as usize]
+    }
+
+    /// Blocks of a file in a page.
+    pub fn blocks_per_page(&self) -> u64 {
+        BLOCK_SIZE as u64 / u64::from(self.block_size)
+    }
+
+    /// Where in its block the superblock begins.
+    pub fn super_byte(&self) -> usize {
+        SUPERBLOCK_OFFSET % self.block_size as usize
+    }
+
+    /// Largest file: 2^32 - 1 blocks.
+    pub fn size_max(&self) -> u64 {
+        u64::from(u32::MAX) * u64::from(self.block_size)
     }
 
     /// `s_first_data_block`: where group 0 begins.

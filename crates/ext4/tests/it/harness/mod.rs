@@ -48,6 +48,11 @@ impl Image {
         Self::made(mib, "", &["-N", &inodes.to_string()])
     }
 
+    /// An empty volume with blocks of so many bytes.
+    pub fn with_blocks(mib: u64, block_size: u32, features: &str) -> Self {
+        Self::made(mib, features, &["-b", &block_size.to_string()])
+    }
+
     fn made(mib: u64, features: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");

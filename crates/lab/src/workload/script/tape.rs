@@ -42,7 +42,7 @@ pub(super) fn record(job: &Job) -> Result<Vec<ScriptStep>> {
     machine(job.seed)?.run(|| {
         let kit = rig::kit(&job.drive, job.workload.footprint())?;
         let drive = kit.make(Timing::Instant, job.seed)?.drive();
-        rig::make_for(job.format, &drive, job.technique, &job.mount_options())?;
+        job.make(&drive)?;
         let mounted = rig::mount(job.format, drive, &job.sound_options())?;
         let tape = Arc::new(Tape::default());
         let recorder = Recorder::taped(mounted, Arc::new(Oracle::new()), tape.clone());

@@ -1,0 +1,123 @@
+//! Volumes whose blocks are smaller than pages and than the drive's blocks: 1 and 2 KiB.
+
+use ext4::{Ext4, MountOptions};
+use vfs::ops::{Generator, Op};
+use vfs::{Creator, FallocateMode, FileSystem, Ino, SetAttr};
+
+use crate::harness::{Image, apply, compare, model};
+
+const SIZES: [u32; 2] = [1024, 2048];
+
+fn mount(image: &Image, options: &str) -> Ext4 {
+    let options: MountOptions = options.parse().unwrap();
+    Ext4::mount(image.drive(), &options).unwrap_or_else(|error| panic!("mount: {error}"))
+}
+
+/// Operations in rounds, after each of which the volume is as the model and clean.
+fn agrees_with_the_model(size: u32, options: &str, seed: u64, ops: usize, per_round: usize) {
+    let (image, model) = (Image::with_blocks(64, size, ""), model());
+    let mut ops = Generator::new(seed).take_ops(ops);
+    // The model has room for all attributes of an inode; a small block does not.
+    ops.retain(|op| !matches!(op, Op::SetXattr { len, .. } if *len > 64));
+    for (round, chunk) in ops.chunks(per_round).enumerate() {
+        let when = format!("blocks of {size}, {options}, seed {seed}, round {round}");
+        let fs = mount(&image, options);
+        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}, mounted: {e}"));
+        apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
+        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}: {e}"));
+        fs.unmount().unwrap();
+        drop(fs);
+        image.assert_clean(&when);
+    }
+}
+
+#[test]
+fn operations_agree_with_the_model() {
+    for size in SIZES {
+        for options in ["", "data=journal"] {
+            agrees_with_the_model(size, options, 7, 1_000, 250);
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn ten_thousand_operations_agree_with_the_model() {
+    for size in SIZES {
+        for (seed, options) in (0..).zip(["", "data=journal", "data=writeback", "discard"]) {
+            agrees_with_the_model(size, options, seed, 10_000, 250);
+        }
+    }
+}
+
+fn create(fs: &dyn FileSystem, name: &[u8]) -> Ino {
+    fs.create(fs.root(), name, 0o644, Creator::default()).unwrap().ino
+}
+
+fn blocks(fs: &dyn FileSystem, ino: Ino) -> u64 {
+    fs.getattr(ino).unwrap().blocks
+}
+
+fn set_size(fs: &dyn FileSystem, ino: Ino, size: u64) {
+    fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+}
+
+/// Blocks are allocated up to the end of the file only, freed block by block, and promised while
+/// their page is dirty; what `statfs` has free is what the files do not have.
+#[test]
+fn files_have_the_blocks_that_they_need() {
+    for size in SIZES {
+        let image = Image::with_blocks(64, size, "");
+        let fs = mount(&image, "");
+        let (ino, each) = (create(&fs, b"file"), u64::from(size));
+        let free = || fs.statfs().unwrap().blocks_free;
+        fs.sync().unwrap();
+        let before = free();
+        fs.write(ino, 0, b"a byte, and some more").unwrap();
+        fs.sync().unwrap();
+        assert_eq!((blocks(&fs, ino), before - free()), (each / 512, 1), "a block of {size}");
+        // The rest of the page comes with what grows into it.
+        fs.write(ino, 100, &[7; 4096]).unwrap();
+        fs.sync().unwrap();
+        let all = 4196_u64.div_ceil(each);
+        assert_eq!((blocks(&fs, ino), before - free()), (all * each / 512, all));
+        // A dirty page that is cut loses blocks, and gets them back with its contents.
+        fs.write(ino, 1, b"dirty").unwrap();
+        set_size(&fs, ino, 10);
+        fs.write(ino, 2000, b"again").unwrap();
+        fs.sync().unwrap();
+        let all = 2005_u64.div_ceil(each);
+        assert_eq!((blocks(&fs, ino), before - free()), (all * each / 512, all));
+        let mut read = [1; 2005];
+        fs.read(ino, 0, &mut read).unwrap();
+        assert_eq!(
+            (&read[..3], &read[10..2000], &read[2000..]),
+            (&b"adi"[..], &[0; 1990][..], &b"again"[..])
+        );
+        // Preallocation is by blocks; what is behind the end of the file stays unwritten.
+        fs.fallocate(ino, FallocateMode::KEEP_SIZE, 0, 4 * each).unwrap();
+        fs.write(ino, 5, b"x").unwrap();
+        fs.sync().unwrap();
+        assert_eq!(before - free(), all.max(4));
+        set_size(&fs, ino, 0);
+        fs.sync().unwrap();
+        assert_eq!((blocks(&fs, ino), free()), (0, before));
+        fs.unmount().unwrap();
+        drop(fs);
+        image.assert_clean(&format!("blocks of {size}"));
+    }
+}
+
+/// What is not there for small blocks says so in a line.
+#[test]
+fn other_journals_are_refused_by_name() {
+    let image = Image::with_blocks(64, 1024, "fast_commit");
+    for policy in ["fast", "ijournal", "grouped", "zjournal", "zgrouped"] {
+        let options: MountOptions = format!("journal={policy}").parse().unwrap();
+        let error = Ext4::mount(image.drive(), &options).err().expect("refused").to_string();
+        assert!(error.contains(&format!("journal={policy} with blocks of 1024 bytes")), "{error}");
+    }
+    // The volume's own wish for fast commits is no more than a wish.
+    mount(&image, "").unmount().unwrap();
+    image.assert_clean("a mount without fast commits");
+}
