@@ -1,5 +1,6 @@
 //! The six logs: where the next block of each temperature goes (`f2fs_allocate_data_block`).
 
+use crate::alloc::aged::Aged;
 use crate::alloc::segments::Segments;
 use crate::error::{Error, Result};
 use crate::mount::io::Io;
@@ -34,6 +35,8 @@ pub(crate) struct Logs {
     pub(crate) ssr_threshold: u64,
     /// hybridF2FS: the first section behind those for nodes, on a device of their own.
     pub(crate) nodes_end: Option<u32>,
+    /// Where the cleaner's blocks go while it moves them by age.
+    pub(super) aged: Option<Aged>,
     /// Blocks of the log of roll-forward's chain since the last checkpoint.
     chain_blocks: u64,
     /// Blocks of all logs since then.
@@ -52,6 +55,7 @@ impl Logs {
             ssr_allowed,
             ssr_threshold,
             nodes_end: None,
+            aged: None,
             chain_blocks: 0,
             allocated: 0,
             written: [0; 2],
@@ -103,7 +107,7 @@ impl Logs {
 
     /// Whether some log is in `segno`.
     pub(crate) fn is_current(&self, segno: SegNo) -> bool {
-        self.logs.iter().any(|log| log.at.segno == segno)
+        self.logs.iter().any(|log| log.at.segno == segno) || self.is_aged(segno)
     }
 
     /// The segments where logs are, each once.
@@ -160,6 +164,22 @@ impl Logs {
         summary: RawSummary,
         now: u64,
     ) -> Result<BlockAddr> {
+        if self.aged.is_some() && log == LogType::ColdData && is_data_addr(old) {
+            return self.allocate_by_age(segments, io, old, summary);
+        }
+        self.allocate_in(segments, io, log, old, summary, now)
+    }
+
+    /// As [`Logs::allocate`], whatever the cleaner does. The block counts as written at `now`.
+    pub(super) fn allocate_in(
+        &mut self,
+        segments: &mut Segments,
+        io: &Io,
+        log: LogType,
+        old: BlockAddr,
+        summary: RawSummary,
+        now: u64,
+    ) -> Result<BlockAddr> {
         let addr = self.next_addr(segments.sb(), log);
         let at = self.get(log).at;
         let offset = usize::from(at.blkoff);
@@ -170,10 +190,7 @@ impl Logs {
         };
         let place = if next.is_none() { Some(self.next_segment(segments, io, log)?) } else { None };
         segments.mark_valid(addr, now)?;
-        self.chain_blocks += u64::from(log == LogType::WarmNode);
-        self.allocated += 1;
-        self.written[usize::from(at.ssr)] += 1;
-        self.nodes_written += u64::from(log.is_node());
+        self.count_written(log, at.ssr);
         self.get_mut(log).summary.entries[offset] = summary;
         if is_data_addr(old) {
             self.invalidate(segments, old)?;
@@ -185,6 +202,13 @@ impl Logs {
             self.enter(segments, io, log, place);
         }
         Ok(addr)
+    }
+
+    pub(super) fn count_written(&mut self, log: LogType, ssr: bool) {
+        self.chain_blocks += u64::from(log == LogType::WarmNode);
+        self.allocated += 1;
+        self.written[usize::from(ssr)] += 1;
+        self.nodes_written += u64::from(log.is_node());
     }
 
     /// Drops a valid block. If it was the last one of its segment, the segment becomes prefree.
@@ -252,8 +276,7 @@ impl Logs {
             .next();
         let Some(segno) = victim else { return Ok(None) };
         let Some(blkoff) = segments.next_reusable(segno, 0) else { return Ok(None) };
-        let block = io.read_meta(segments.sb().ssa_block(segno))?;
-        let summary = Box::new(RawSummaryBlock::of(&block).clone());
+        let summary = stored_summary(segments, io, segno)?;
         Ok(Some(NextSegment::Used(segno, blkoff as u16, summary)))
     }
 
@@ -311,8 +334,7 @@ impl Logs {
         let (segno, offset) = segments.locate(addr)?;
         if segno != self.get(log).at.segno {
             // Roll-forward may have found blocks in front of `addr`.
-            let block = io.read_meta(segments.sb().ssa_block(segno))?;
-            let summary = Box::new(RawSummaryBlock::of(&block).clone());
+            let summary = stored_summary(segments, io, segno)?;
             self.enter(segments, io, log, NextSegment::Used(segno, offset as u16, summary));
         }
         self.get_mut(log).at = Curseg { segno, blkoff: offset as u16, ssr: false };
@@ -340,6 +362,16 @@ fn fresh_summary(log: LogType, left: &RawSummaryBlock) -> Box<RawSummaryBlock> {
     summary
 }
 
+/// The summary that the summary area has of a segment.
+pub(super) fn stored_summary(
+    segments: &Segments,
+    io: &Io,
+    segno: SegNo,
+) -> Result<Box<RawSummaryBlock>> {
+    let block = io.read_meta(segments.sb().ssa_block(segno))?;
+    Ok(Box::new(RawSummaryBlock::of(&block).clone()))
+}
+
 /// A summary, as it is stored in the summary area.
 pub(crate) fn summary_area_block(summary: &RawSummaryBlock) -> drive::Block {
     use zerocopy::IntoBytes;
@@ -347,7 +379,7 @@ pub(crate) fn summary_area_block(summary: &RawSummaryBlock) -> drive::Block {
 }
 
 /// The other logs of the same class, nearest temperature first, where SSR may look next.
-fn siblings(log: LogType) -> [LogType; 2] {
+pub(super) fn siblings(log: LogType) -> [LogType; 2] {
     match log {
         LogType::HotData => [LogType::WarmData, LogType::ColdData],
         LogType::WarmData => [LogType::ColdData, LogType::HotData],

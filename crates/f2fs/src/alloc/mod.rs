@@ -3,6 +3,7 @@
 //! `credit` is room set aside for those who do not hold the volume. Cleaning (`gc`) gives segments
 //! back, and `discard` tells the drive. `nat` says where each node is.
 
+mod aged;
 pub(crate) mod credit;
 pub(crate) mod curseg;
 pub(crate) mod discard;

@@ -7,6 +7,7 @@
 //! (`locate_dirty_segment`, `set_prefree_as_free_segments`).
 
 mod free_blocks;
+mod holes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -426,33 +427,6 @@ impl Segments {
     /// checkpoint or since.
     pub(crate) fn next_reusable(&self, segno: SegNo, from: usize) -> Option<usize> {
         bits::msb::next_zero(&self.spent[segno as usize], from, self.usable(segno) as usize)
-    }
-
-    /// The cleaner empties the section of `segno`: until the next checkpoint, SSR leaves it alone.
-    pub(crate) fn set_victim(&mut self, segno: SegNo) {
-        self.victim = Some(self.sb.section_of(segno));
-    }
-
-    /// For SSR: the used segment of type `log` that has room and the fewest blocks valid at the
-    /// last checkpoint. `is_current` excludes the segments of the logs.
-    pub(crate) fn ssr_victim(
-        &self,
-        log: LogType,
-        is_current: impl Fn(SegNo) -> bool,
-    ) -> Option<SegNo> {
-        (0..self.sb.segment_count_main)
-            .filter(|&s| {
-                let entry = self.entry(s);
-                entry.log == log
-                    && entry.valid > 0
-                    && u32::from(entry.valid) < self.usable(s)
-                    && !is_current(s)
-                    && !self.barred.contains(&self.sb.section_of(s))
-                    && self.victim != Some(self.sb.section_of(s))
-                    && !self.busy.contains_key(&s)
-                    && self.next_reusable(s, 0).is_some()
-            })
-            .min_by_key(|&s| bits::count(&self.spent[s as usize]))
     }
 
     /// Segments whose table entry changed since the last checkpoint, ascending.

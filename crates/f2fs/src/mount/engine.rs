@@ -72,6 +72,8 @@ pub(crate) struct Engine {
     pub(crate) cleaner: Cleaner,
     /// The writable attributes.
     pub(crate) knobs: Knobs,
+    /// Whether it is cleaned by age (ATGC).
+    pub(crate) atgc: bool,
     /// Calls that a user wants to fail.
     pub(crate) faults: Arc<Faults>,
     /// Sections that cannot be cleaned because of pinned files.

@@ -8,7 +8,7 @@ use queue::BlockQueue;
 use vfs::inode::{HasTurns, Turn, Turns};
 use vfs::{Errno, Gate, Hold, Ino, Look};
 
-use crate::alloc::gc::{Hands, Held, Policy};
+use crate::alloc::gc::{Hands, Held};
 use crate::checkpoint::Reason;
 use crate::error::{Error, Result};
 use crate::fsync::arrivals::Arrivals;
@@ -117,13 +117,14 @@ impl F2fs {
         self.plan
     }
 
-    /// Cleans one section by cost-benefit, as the background cleaner would when the volume is
-    /// idle. False if there was nothing worth cleaning.
+    /// Cleans one section, as the background cleaner would when the volume is idle. False if there
+    /// was nothing worth cleaning.
     pub fn background_gc(&self) -> Result<bool> {
         if self.options.background_gc == crate::BackgroundGc::Off {
             return Ok(false);
         }
-        self.clean_one(Policy::CostBenefit, 0, Caller::Background)
+        let policy = self.lock().background_policy(false);
+        self.clean_one(policy, 0, Caller::Background)
     }
 
     /// Writes a checkpoint without writing back file data, `F2FS_IOC_WRITE_CHECKPOINT`.

@@ -50,14 +50,15 @@ impl F2fs {
     /// `F2FS_IOC_GARBAGE_COLLECT`: cleans one section, greedily if `sync`; `ENODATA` if none is
     /// worth it.
     pub fn garbage_collect(&self, sync: bool) -> Result<()> {
-        let (policy, caller) = kind_of_gc(sync);
+        let caller = caller_of_gc(sync);
+        let policy = if sync { Policy::Greedy } else { self.lock().background_policy(false) };
         if self.clean_one(policy, 0, caller)? { Ok(()) } else { Err(Errno::NODATA.into()) }
     }
 
     /// `F2FS_IOC_GARBAGE_COLLECT_RANGE`: cleans every section that `blocks`, addresses of the main
     /// area, touch.
     pub fn garbage_collect_range(&self, sync: bool, blocks: Range<u64>) -> Result<()> {
-        let (_, caller) = kind_of_gc(sync);
+        let caller = caller_of_gc(sync);
         let mut volume = self.change()?;
         let main = u64::from(volume.sb.main_blkaddr)..u64::from(volume.sb.main_end());
         if blocks.is_empty() || blocks.start < main.start || blocks.end > main.end {
@@ -196,12 +197,8 @@ impl F2fs {
     }
 }
 
-fn kind_of_gc(sync: bool) -> (Policy, Caller) {
-    if sync {
-        (Policy::Greedy, Caller::Foreground)
-    } else {
-        (Policy::CostBenefit, Caller::Background)
-    }
+fn caller_of_gc(sync: bool) -> Caller {
+    if sync { Caller::Foreground } else { Caller::Background }
 }
 
 impl Engine {

@@ -55,7 +55,7 @@ enum Takes {
     Either,
 }
 
-const WITHOUT_EFFECT: [(&str, Takes); 47] = [
+const WITHOUT_EFFECT: [(&str, Takes); 46] = [
     // Always so: extended attributes, checkpoints that callers share, one cleaner for all.
     ("user_xattr", Nothing),
     ("nouser_xattr", Nothing),
@@ -81,7 +81,6 @@ const WITHOUT_EFFECT: [(&str, Takes); 47] = [
     ("disable_ext_identify", Nothing),
     ("inline_xattr_size", Value),
     ("data_flush", Nothing),
-    ("atgc", Nothing),
     ("discard_unit", OneOf(&["block", "segment", "section"])),
     ("whint_mode", OneOf(&["off", "user-based", "fs-based"])),
     ("io_bits", Value),

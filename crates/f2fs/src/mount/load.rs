@@ -159,6 +159,7 @@ impl Parts {
             witness: None,
             pack,
             cleaner: Cleaner::default(),
+            atgc: options.atgc && checkpoint.elapsed_time >= knobs.atgc_age_threshold,
             knobs,
             faults,
             sb,
@@ -207,6 +208,9 @@ fn check_options(
 ) -> Result<()> {
     if sb.features.contains(Features::BLKZONED) {
         options.mode = AllocationMode::Lfs;
+    }
+    if options.atgc && options.mode == AllocationMode::Lfs {
+        return Err(Error::usage("atgc: not with mode=lfs, which zoned drives need"));
     }
     if options.quota_limits[2] && !sb.features.contains(Features::PRJQUOTA) {
         return Err(Error::usage("prjquota: the volume was made without project_quota"));

@@ -241,7 +241,10 @@ impl F2fs {
             wait = if boost { knobs.shorter(wait) } else { knobs.longer(wait) };
         }
         let sync = self.options().background_gc == BackgroundGc::Sync;
-        let policy = knobs.gc_mode().policy(sync || boost && self.lock().zones.is_some());
+        let policy = {
+            let volume = self.lock();
+            volume.background_policy(sync || boost && volume.zones.is_some())
+        };
         match self.clean_one(policy, least_percent, Caller::Background) {
             Ok(true) if wait == knobs.gc_no_gc_sleep_time => knobs.gc_min_sleep_time,
             Ok(true) => wait,

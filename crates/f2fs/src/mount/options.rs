@@ -129,6 +129,8 @@ pub struct MountOptions {
     pub roll_forward: bool,
     /// `background_gc=on|off|sync`.
     pub background_gc: BackgroundGc,
+    /// `atgc`/`noatgc`: cleaned by age, if the volume is at least `atgc_age_threshold` old.
+    pub atgc: bool,
     /// `checkpoint_interval=SECONDS`: the first value of `cp_interval`.
     pub checkpoint_interval: u64,
     /// `errors=continue|remount-ro|panic`.
@@ -184,6 +186,7 @@ impl Default for MountOptions {
             mode: AllocationMode::Adaptive,
             roll_forward: true,
             background_gc: BackgroundGc::On,
+            atgc: false,
             checkpoint_interval: 60,
             errors: OnError::Continue,
             lookup_mode: LookupMode::Auto,
@@ -252,6 +255,7 @@ impl fmt::Display for MountOptions {
             ("barrier", "nobarrier", self.barrier, default.barrier),
             ("flush_merge", "noflush_merge", self.flush_merge, default.flush_merge),
             ("roll_forward", "disable_roll_forward", self.roll_forward, default.roll_forward),
+            ("atgc", "noatgc", self.atgc, default.atgc),
             ("hybrid", "nohybrid", self.hybrid, default.hybrid),
             ("discard", "nodiscard", self.discard, default.discard),
             ("extent_cache", "noextent_cache", self.extent_cache, default.extent_cache),
@@ -330,6 +334,8 @@ const OPTIONS: Options<MountOptions> = Options {
         MountOption { name: "background_gc", value: Value::OneOf(&BACKGROUND_GC) },
         MountOption { name: "errors", value: Value::OneOf(&ON_ERROR) },
         MountOption { name: "lookup_mode", value: Value::OneOf(&LOOKUP_MODES) },
+        flag("atgc", |o| o.atgc = true),
+        flag("noatgc", |o| o.atgc = false),
         text("checkpoint_interval", "SECONDS", set_checkpoint_interval),
         flag("hybrid", |o| o.hybrid = true),
         flag("nohybrid", |o| o.hybrid = false),

@@ -347,8 +347,12 @@ behaviours! {
 }
 
 /// Those with a test in `tunables.rs`, `discards.rs`, `caches.rs`, `versions.rs`,
-/// `newer_attributes.rs` and `quota.rs`.
-const THERE: [&str; 28] = [
+/// `newer_attributes.rs`, `by_age.rs` and `quota.rs`.
+const THERE: [&str; 32] = [
+    "atgc_candidate_ratio",
+    "atgc_candidate_count",
+    "atgc_age_weight",
+    "atgc_age_threshold",
     "quota_limits",
     "readdir_ra",
     "ra_nid_pages",

@@ -18,6 +18,9 @@ const PAGE: u64 = 4096;
 /// Blocks of a small file, and how many of them are made and removed between the overwrites.
 const SMALL: u64 = 3;
 
+/// Cleaned by age, however young.
+const BY_AGE: &str = "atgc,atgc_age_threshold=0";
+
 /// A volume being aged, and what each block of each of its files should hold.
 struct Aged {
     fs: F2fs,
@@ -184,8 +187,9 @@ fn a_full_zoned_drive_is_cleaned() {
 /// The background cleaner gives back what truncation left in pieces.
 #[test]
 fn cleaning_in_the_background_frees_sections() {
-    for kind in Kind::ALL {
-        let mut aged = Aged::new(kind, "mode=lfs", 4);
+    let lfs = Kind::ALL.map(|kind| (kind, "mode=lfs"));
+    for (kind, options) in lfs.into_iter().chain([(Kind::Conventional, BY_AGE)]) {
+        let mut aged = Aged::new(kind, options, 4);
         aged.fill_to(60, 64);
         aged.fs.sync().unwrap();
         let inos: Vec<_> = aged.files.keys().copied().collect();

@@ -8,6 +8,7 @@ mod atomic_write;
 mod attributes;
 mod attributes_page;
 mod bad_input;
+mod by_age;
 mod caches;
 mod check;
 mod check_corruption;

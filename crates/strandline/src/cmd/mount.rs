@@ -52,7 +52,7 @@ writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of t
 threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v.
 Those of F2FS: cache=BYTES, how much memory pages may take, 256m by default, nodes up to three
 quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=,
-nodiscard, noinline_data, noinline_dentry, noinline_xattr, noextent_cache, norecovery, hybrid,
+atgc, nodiscard, noinline_data, noinline_dentry, noinline_xattr, noextent_cache, norecovery, hybrid,
 disable_roll_forward; NAME=VALUE of `strandline tune --list`; linux=3.8 to 4.16 and without=NAME:
 without what came to F2FS later, or a change of it;
 sched=none|mq-deadline, zone_order=plug|lock, nr_requests=N, nr_hw_queues=N and poll: the block

@@ -10,6 +10,7 @@
 //! moved block before it is stable: nothing changes until a checkpoint or [`Hands::flush_moved`]
 //! has made it so.
 
+pub(crate) mod by_age;
 mod hands;
 pub(crate) mod piece;
 mod room;
@@ -26,6 +27,7 @@ pub(crate) use hands::{Hands, Held};
 pub(crate) use room::{CHAIN_LOGS, Cleaner, OPERATION_PAGES, balance};
 pub(crate) use victim::Policy;
 
+use by_age::ByAge;
 use piece::{Owned, Piece};
 use victim::Search;
 
@@ -33,6 +35,7 @@ use crate::F2fs;
 use crate::error::{Error, Result};
 use crate::file::writeback::WritePages;
 use crate::inode::mapping::{Lookup, Mapping};
+use crate::mount::attributes::GcMode;
 use crate::mount::engine::{Caller, Engine};
 use crate::mount::iostat::Moved;
 use crate::mount::options::FsyncMode;
@@ -94,6 +97,12 @@ impl Engine {
             && u64::from(free) * u64::from(BLOCKS_PER_SEGMENT) < invalid * 40 / 100
     }
 
+    /// How victims are chosen in the background; with `sync` as in the foreground, unless
+    /// `gc_idle` or `gc_urgent` says how.
+    pub(crate) fn background_policy(&self, sync: bool) -> Policy {
+        self.knobs.gc_mode().policy(sync, self.atgc)
+    }
+
     /// Chooses the best section to clean among those that gain `least_gain` blocks.
     pub(crate) fn begin_cleaning(
         &mut self,
@@ -114,7 +123,9 @@ impl Engine {
                 most: usize::try_from(self.knobs.max_victim_search).unwrap_or(usize::MAX),
             },
         };
-        let section = victim::select(self.segments.get_mut(), policy, least_gain, search, skip)?;
+        let ages = ByAge::new(&self.knobs, self.clock.elapsed());
+        let segments = self.segments.get_mut();
+        let section = victim::select(segments, policy, least_gain, search, &ages, skip)?;
         self.cleaner.after_victim = section + 1;
         self.stats.cleanings[caller as usize] += 1;
         Some(section)
@@ -213,6 +224,19 @@ impl Engine {
         dirty && self.options.fsync_mode == FsyncMode::Strict
     }
 
+    /// Submits data blocks. In the background, on a volume that is cleaned by age, they go beside
+    /// others as old (`CURSEG_ALL_DATA_ATGC`), otherwise to the cold log.
+    fn submit_moves(&mut self, moves: Vec<Move>, caller: Caller, set: &mut WriteSet) -> Result<()> {
+        let urgent = self.knobs.gc_mode() == GcMode::UrgentHigh;
+        if self.atgc && caller == Caller::Background && !urgent {
+            let ages = ByAge::new(&self.knobs, self.clock.elapsed());
+            self.logs.get_mut().begin_by_age(ages);
+        }
+        let submitted = moves.into_iter().try_for_each(|moved| self.submit_move(moved, set));
+        self.logs.get_mut().end_by_age(self.segments.get_mut(), &self.io);
+        submitted
+    }
+
     /// Submits a data block, which is in memory, to the cold log.
     fn submit_move(&mut self, moved: Move, set: &mut WriteSet) -> Result<()> {
         let Move { addr, ino, index, block } = moved;
@@ -278,8 +302,7 @@ fn move_piece(hands: &mut impl Hands, segno: SegNo, from: usize, caller: Caller)
     let mut moves = hands.engine().begin_moves(piece, caller)?;
     read(hands, &mut moves)?;
     let mut set = WriteSet::default();
-    let mut moves = moves.into_iter();
-    let submitted = moves.try_for_each(|moved| hands.engine().submit_move(moved, &mut set));
+    let submitted = hands.engine().submit_moves(moves, caller, &mut set);
     hands.finish(set, submitted)?;
     Ok(next)
 }

@@ -1,5 +1,6 @@
 //! Which section to clean (`get_victim_by_default`, `get_gc_cost`).
 
+use super::by_age::ByAge;
 use crate::alloc::segments::Segments;
 
 /// How a victim is chosen.
@@ -9,6 +10,8 @@ pub(crate) enum Policy {
     Greedy,
     /// Few valid blocks that have not changed for long. For the background.
     CostBenefit,
+    /// Old and empty ones among the oldest (ATGC). For the background, mounted `atgc`.
+    ByAge,
 }
 
 /// Which sections a search looks at.
@@ -31,6 +34,7 @@ pub(crate) fn select(
     policy: Policy,
     least_gain: u32,
     search: Search,
+    ages: &ByAge,
     skip: impl Fn(u32) -> bool,
 ) -> Option<u32> {
     let sections = segments.sb().main_sections();
@@ -45,9 +49,10 @@ pub(crate) fn select(
     match policy {
         Policy::Greedy => gains.min_by_key(|&section| segments.section_valid(section)),
         Policy::CostBenefit => {
-            let ages = segments.age_range();
-            gains.min_by_key(|&section| cost_benefit(segments, section, ages))
+            let range = segments.age_range();
+            gains.min_by_key(|&section| cost_benefit(segments, section, range))
         }
+        Policy::ByAge => ages.victim(segments, gains),
     }
 }
 

@@ -164,8 +164,9 @@ knobs! {
     gc_max_sleep_time: "3.12", SLEEP_MS, |v| v.sleep(60_000, 20);
     /// Sleep of the gc thread when there is nothing to clean.
     gc_no_gc_sleep_time: "3.12", SLEEP_MS, |v| v.sleep(300_000, 60_000);
-    /// How an idle volume is cleaned: 1 cost-benefit, 2 greedy, 0 as usual.
-    gc_idle: "3.12", 0..=2, |_| 0,
+    /// How an idle volume is cleaned: 1 cost-benefit, 2 greedy, 3 by age (mounted `atgc`), 0 as
+    /// usual.
+    gc_idle: "3.12", 0..=3, |_| 0,
         then |knobs| knobs.gc_urgent = 0, shown |knobs, _| knobs.gc_mode().name().into();
     /// With more empty segments than this that only a checkpoint frees, one is written.
     reclaim_segments: "3.13", ANY, Geometry::reclaim_segments;
@@ -247,6 +248,15 @@ knobs! {
     gc_idle_interval: "4.20", ANY, |_| 5;
     /// How long an unmount goes on telling the drive what is free.
     umount_discard_timeout: "5.1", ANY, |_| 5;
+    /// `atgc`: percent of the candidates, oldest first, of which one is chosen.
+    atgc_candidate_ratio: "5.15", PERCENT, |_| 20;
+    /// `atgc`: at least among how many candidates one is chosen.
+    atgc_candidate_count: "5.15", ANY, |_| 10;
+    /// `atgc`: what a section's age counts, in percent; its free blocks count the rest.
+    atgc_age_weight: "5.15", PERCENT, |_| 60;
+    /// `atgc`: how many seconds a section must be older than the youngest one to be cleaned; a
+    /// younger volume is mounted without `atgc`.
+    atgc_age_threshold: "5.15", ANY, |_| 7 * 24 * 60 * 60;
     /// How many runs the drive is told of at a time.
     max_discard_request: "5.17", 1..=1024, |_| 8;
     /// Wait between two rounds of telling the drive.

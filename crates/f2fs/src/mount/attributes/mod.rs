@@ -129,7 +129,12 @@ impl F2fs {
         });
         let mut volume = self.settled();
         let raw = extensions::edited(&volume, &extensions)?;
-        set(&mut self.knobs(), &numbers)?;
+        let mut changed = self.knobs();
+        set(&mut changed, &numbers)?;
+        if changed.gc_mode() == GcMode::IdleAt && !volume.atgc {
+            let why = "gc_idle: 3 needs a mount with atgc and a volume of atgc_age_threshold";
+            return Err(Error::usage(why));
+        }
         limits::set(&mut volume, &limits)?;
         if let Some(raw) = raw {
             extensions::store(&mut volume, raw)?;

@@ -16,6 +16,8 @@ pub enum GcMode {
     IdleCb,
     /// Greedy, when idle.
     IdleGreedy,
+    /// By age (ATGC), when idle; chosen by hand.
+    IdleAt,
     /// Every `gc_urgent_sleep_time`, greedy, idle or not.
     UrgentHigh,
     /// As if the volume were always idle.
@@ -31,6 +33,7 @@ impl GcMode {
             Self::Normal => "GC_NORMAL",
             Self::IdleCb => "GC_IDLE_CB",
             Self::IdleGreedy => "GC_IDLE_GREEDY",
+            Self::IdleAt => "GC_IDLE_AT",
             Self::UrgentHigh => "GC_URGENT_HIGH",
             Self::UrgentLow => "GC_URGENT_LOW",
             Self::UrgentMid => "GC_URGENT_MID",
@@ -42,13 +45,15 @@ impl GcMode {
         matches!(self, Self::UrgentHigh | Self::UrgentMid)
     }
 
-    /// How victims are chosen (`select_gc_type`). `sync` chooses as in the foreground.
-    pub(crate) fn policy(self, sync: bool) -> Policy {
+    /// How victims are chosen in the background (`select_gc_type`). `sync` chooses as in the
+    /// foreground. With `atgc` the volume is cleaned by age.
+    pub(crate) fn policy(self, sync: bool, atgc: bool) -> Policy {
         match self {
             Self::IdleGreedy | Self::UrgentHigh => Policy::Greedy,
             Self::IdleCb | Self::UrgentLow | Self::UrgentMid => Policy::CostBenefit,
             Self::Normal if sync => Policy::Greedy,
-            Self::Normal => Policy::CostBenefit,
+            Self::Normal | Self::IdleAt if atgc => Policy::ByAge,
+            Self::Normal | Self::IdleAt => Policy::CostBenefit,
         }
     }
 }
@@ -87,6 +92,7 @@ impl Knobs {
             (3, _) => GcMode::UrgentMid,
             (_, 1) => GcMode::IdleCb,
             (_, 2) => GcMode::IdleGreedy,
+            (_, 3) => GcMode::IdleAt,
             _ => GcMode::Normal,
         }
     }

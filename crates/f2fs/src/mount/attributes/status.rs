@@ -110,6 +110,8 @@ shown! {
     moved_blocks_foreground: u64, "moved_blocks_foreground", "5.4";
     /// Blocks moved by background cleaning.
     moved_blocks_background: u64, "moved_blocks_background", "5.4";
+    /// Whether the volume is cleaned by age: mounted `atgc`, and old enough then.
+    atgc: bool, "atgc", "";
     /// Valid blocks of a section that has some, but not all, on average.
     avg_vblocks: u32, "avg_vblocks", "5.4";
     /// `s_flag`, the bits that apply here: 0x1 dirty, 0x40 shut down.
@@ -207,6 +209,7 @@ impl Engine {
             gc_background_calls: of(stats.cleanings, Caller::Background),
             moved_blocks_foreground: of(stats.moved_blocks, Caller::Foreground),
             moved_blocks_background: of(stats.moved_blocks, Caller::Background),
+            atgc: self.atgc,
             avg_vblocks,
             pending_discard,
             discarded_blocks: self.discards.blocks,

@@ -51,7 +51,9 @@ impl kind::Volume for F2fs {
     }
 
     fn clean(&self) -> Result<()> {
-        match self.garbage_collect(true).map_err(vfs::Error::from) {
+        // Only the background's cleaning goes by age.
+        let sync = !self.lock().atgc;
+        match self.garbage_collect(sync).map_err(vfs::Error::from) {
             Err(error) if error.errno() == Errno::NODATA => Ok(()),
             cleaned => cleaned,
         }
