@@ -10,7 +10,7 @@ use crate::alloc::segments::Segments;
 use crate::error::Result;
 use crate::mount::io::Io;
 use crate::ondisk::curseg::Curseg;
-use crate::ondisk::sit::LogType;
+use crate::ondisk::sit::{LogType, SitEntry};
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BlockAddr, SegNo};
 
@@ -39,23 +39,20 @@ impl Logs {
         at.is_some_and(|log| log.at.segno == segno)
     }
 
-    /// Takes a block for what `summary` describes, in place of `old`, in a segment about as old as
-    /// that of `old`; if there is none, in the cold log. The block stays as old as it was.
+    /// Takes a block for what `summary` describes, in place of `old`, which lies in segment `from`,
+    /// in a segment about as old as that. The block stays as old as it was. `None` if there is no
+    /// such segment.
     pub(super) fn allocate_by_age(
         &mut self,
         segments: &mut Segments,
         io: &Io,
-        old: BlockAddr,
+        (old, from): (BlockAddr, &SitEntry),
         summary: RawSummary,
-    ) -> Result<BlockAddr> {
-        let from = segments.locate(old)?.0;
-        let mtime = segments.entry(from).mtime;
-        let Some(mut log) = self.aged_log(segments, io, from)? else {
-            return self.allocate_in(segments, io, LogType::ColdData, old, summary, mtime);
-        };
+    ) -> Result<Option<BlockAddr>> {
+        let Some(mut log) = self.aged_log(segments, io, from)? else { return Ok(None) };
         let Curseg { segno, blkoff, .. } = log.at;
         let addr = segments.sb().seg_start(segno) + u32::from(blkoff);
-        segments.mark_valid(addr, mtime)?;
+        segments.mark_valid(addr, from.mtime)?;
         log.summary.entries[usize::from(blkoff)] = summary;
         self.count_written(LogType::ColdData, true);
         let next = segments.next_reusable(segno, usize::from(blkoff) + 1);
@@ -67,25 +64,31 @@ impl Logs {
             _ => leave(segments, io, &log),
         }
         self.invalidate(segments, old)?;
-        Ok(addr)
+        Ok(Some(addr))
     }
 
-    /// The log of moved blocks, or a new one for the blocks of segment `from`.
-    fn aged_log(&mut self, segments: &mut Segments, io: &Io, from: SegNo) -> Result<Option<Log>> {
+    /// The log of moved blocks, or a new one for those of a segment like `from`, preferably in one
+    /// of its type. A segment keeps its type (`get_atssr_segment`).
+    fn aged_log(
+        &mut self,
+        segments: &mut Segments,
+        io: &Io,
+        from: &SitEntry,
+    ) -> Result<Option<Log>> {
         let Some(Aged { rules, at }) = &mut self.aged else { return Ok(None) };
         if let Some(log) = at.take() {
             return Ok(Some(log));
         }
-        let (rules, mtime) = (*rules, segments.entry(from).mtime);
-        let kinds = iter::once(LogType::ColdData).chain(siblings(LogType::ColdData));
+        let rules = *rules;
+        let kinds = iter::once(from.log).chain(siblings(from.log));
         let holes = |kind| segments.with_holes(kind, |segno| self.is_current(segno));
-        let found = kinds.filter_map(|k| rules.destination(segments, mtime, holes(k))).next();
+        let found = kinds.filter_map(|k| rules.destination(segments, from.mtime, holes(k))).next();
         let Some((segno, first)) = found.and_then(|s| Some((s, segments.next_reusable(s, 0)?)))
         else {
             return Ok(None);
         };
         let summary = stored_summary(segments, io, segno)?;
-        segments.take(segno, LogType::ColdData);
+        segments.take(segno, segments.entry(segno).log);
         Ok(Some(Log { at: Curseg { segno, blkoff: first as u16, ssr: true }, summary }))
     }
 }

@@ -162,24 +162,16 @@ impl Logs {
         log: LogType,
         old: BlockAddr,
         summary: RawSummary,
-        now: u64,
+        mut now: u64,
     ) -> Result<BlockAddr> {
         if self.aged.is_some() && log == LogType::ColdData && is_data_addr(old) {
-            return self.allocate_by_age(segments, io, old, summary);
+            let from = *segments.entry(segments.locate(old)?.0);
+            if let Some(addr) = self.allocate_by_age(segments, io, (old, &from), summary)? {
+                return Ok(addr);
+            }
+            // A moved block stays as old as it was.
+            now = from.mtime;
         }
-        self.allocate_in(segments, io, log, old, summary, now)
-    }
-
-    /// As [`Logs::allocate`], whatever the cleaner does. The block counts as written at `now`.
-    pub(super) fn allocate_in(
-        &mut self,
-        segments: &mut Segments,
-        io: &Io,
-        log: LogType,
-        old: BlockAddr,
-        summary: RawSummary,
-        now: u64,
-    ) -> Result<BlockAddr> {
         let addr = self.next_addr(segments.sb(), log);
         let at = self.get(log).at;
         let offset = usize::from(at.blkoff);
