@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::harness::{Image, apply, compare, debugfs, model, tool};
+use crate::harness::{Image, debugfs, tool};
 use drive::{Drive, Spec, Ssd, Timing};
 use ext4::{Ext4, Format, MountOptions};
 use vfs::kind::{Format as _, Volume as _};
@@ -13,11 +13,6 @@ use vfs::{Creator, FallocateMode, FileSystem, Ino, RenameFlags, SetAttr, path};
 const PAGE: usize = 4096;
 /// `FS_JOURNAL_DATA_FL`.
 const JOURNAL_DATA: u32 = 0x4000;
-
-fn mount(image: &Image, options: &str) -> Ext4 {
-    let options: MountOptions = options.parse().unwrap();
-    Ext4::mount(image.drive(), &options).unwrap_or_else(|error| panic!("mount: {error}"))
-}
 
 fn create(fs: &dyn FileSystem, name: &[u8]) -> Ino {
     fs.create(fs.root(), name, 0o644, Creator::default()).unwrap().ino
@@ -29,19 +24,9 @@ fn data(seed: u32, pages: usize) -> Vec<u8> {
     data
 }
 
-/// Operations in rounds, after each of which the volume is as the model and clean.
 fn agrees_with_the_model(options: &str, seed: u64, ops: usize, per_round: usize) {
-    let (image, model) = (Image::new(64), model());
     let ops = Generator::new(seed).take_ops(ops);
-    for (round, chunk) in ops.chunks(per_round).enumerate() {
-        let when = format!("{options}, round {round}");
-        let fs = mount(&image, options);
-        apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
-        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}: {e}"));
-        fs.unmount().unwrap();
-        drop(fs);
-        image.assert_clean(&when);
-    }
+    Image::new(64).assert_agrees(options, &ops, per_round, options);
 }
 
 #[test]
@@ -64,7 +49,7 @@ fn ten_thousand_operations_agree_with_the_model_in_each_mode() {
 fn the_superblock_says_which_mode_is_the_default() {
     let image = Image::new(16);
     let shown = |options: &str| {
-        let fs = mount(&image, options);
+        let fs = image.mount_with(options);
         let shown = fs.options();
         fs.unmount().unwrap();
         shown
@@ -90,7 +75,7 @@ fn contents_in_the_journal_are_what_was_written() {
         all
     };
     {
-        let fs = mount(&image, "data=journal,cache=1m");
+        let fs = image.mount_with("data=journal,cache=1m");
         let files: Vec<_> = (0..3).map(|n| create(&fs, &[b'a' + n])).collect();
         for round in 0..2 {
             for (n, ino) in files.iter().enumerate() {
@@ -123,7 +108,7 @@ fn contents_in_the_journal_are_what_was_written() {
 fn reused(options: &str) -> bool {
     let image = Image::new(32);
     {
-        let fs = mount(&image, &format!("commit=1000{options}"));
+        let fs = image.mount_with(&format!("commit=1000{options}"));
         let logged = create(&fs, b"logged");
         fs.set_flags(logged, fs.flags(logged).unwrap() | JOURNAL_DATA).unwrap();
         fs.write(logged, 0, &data(1, 200)).unwrap();
@@ -154,7 +139,7 @@ fn freed_blocks_are_revoked() {
 #[test]
 fn a_large_file_in_the_journal_is_cut_and_freed() {
     let image = Image::new(64);
-    let fs = mount(&image, "data=journal");
+    let fs = image.mount_with("data=journal");
     let (whole, cut) = (create(&fs, b"whole"), create(&fs, b"cut"));
     for ino in [whole, cut] {
         fs.write(ino, 0, &data(3, 2_000)).unwrap();
@@ -180,7 +165,7 @@ fn a_large_file_in_the_journal_is_cut_and_freed() {
 fn a_file_has_the_flag_and_loses_it() {
     let image = Image::new(32);
     {
-        let fs = mount(&image, "");
+        let fs = image.mount();
         let ino = create(&fs, b"file");
         let flags = fs.flags(ino).unwrap();
         fs.write(ino, 0, &data(1, 16)).unwrap();

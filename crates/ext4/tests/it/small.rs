@@ -4,38 +4,23 @@ use ext4::{Ext4, MountOptions};
 use vfs::ops::{Generator, Op};
 use vfs::{Creator, FallocateMode, FileSystem, Ino, SetAttr};
 
-use crate::harness::{Image, apply, compare, model};
+use crate::harness::Image;
 
 const SIZES: [u32; 2] = [1024, 2048];
 
-fn mount(image: &Image, options: &str) -> Ext4 {
-    let options: MountOptions = options.parse().unwrap();
-    Ext4::mount(image.drive(), &options).unwrap_or_else(|error| panic!("mount: {error}"))
-}
-
-/// Operations in rounds, after each of which the volume is as the model and clean.
-fn agrees_with_the_model(size: u32, options: &str, seed: u64, ops: usize, per_round: usize) {
-    let (image, model) = (Image::with_blocks(64, size, ""), model());
+fn agrees_with_the_model(size: u32, options: &str, seed: u64, ops: usize) {
     let mut ops = Generator::new(seed).take_ops(ops);
     // The model has room for all attributes of an inode; a small block does not.
     ops.retain(|op| !matches!(op, Op::SetXattr { len, .. } if *len > 64));
-    for (round, chunk) in ops.chunks(per_round).enumerate() {
-        let when = format!("blocks of {size}, {options}, seed {seed}, round {round}");
-        let fs = mount(&image, options);
-        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}, mounted: {e}"));
-        apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
-        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}: {e}"));
-        fs.unmount().unwrap();
-        drop(fs);
-        image.assert_clean(&when);
-    }
+    let what = format!("blocks of {size}, {options}, seed {seed}");
+    Image::with_blocks(64, size, "").assert_agrees(options, &ops, 250, &what);
 }
 
 #[test]
 fn operations_agree_with_the_model() {
     for size in SIZES {
         for options in ["", "data=journal"] {
-            agrees_with_the_model(size, options, 7, 1_000, 250);
+            agrees_with_the_model(size, options, 7, 1_000);
         }
     }
 }
@@ -45,7 +30,7 @@ fn operations_agree_with_the_model() {
 fn ten_thousand_operations_agree_with_the_model() {
     for size in SIZES {
         for (seed, options) in (0..).zip(["", "data=journal", "data=writeback", "discard"]) {
-            agrees_with_the_model(size, options, seed, 10_000, 250);
+            agrees_with_the_model(size, options, seed, 10_000);
         }
     }
 }
@@ -68,7 +53,7 @@ fn set_size(fs: &dyn FileSystem, ino: Ino, size: u64) {
 fn files_have_the_blocks_that_they_need() {
     for size in SIZES {
         let image = Image::with_blocks(64, size, "");
-        let fs = mount(&image, "");
+        let fs = image.mount();
         let (ino, each) = (create(&fs, b"file"), u64::from(size));
         let free = || fs.statfs().unwrap().blocks_free;
         fs.sync().unwrap();
@@ -118,6 +103,6 @@ fn other_journals_are_refused_by_name() {
         assert!(error.contains(&format!("journal={policy} with blocks of 1024 bytes")), "{error}");
     }
     // The volume's own wish for fast commits is no more than a wish.
-    mount(&image, "").unmount().unwrap();
+    image.mount().unmount().unwrap();
     image.assert_clean("a mount without fast commits");
 }

@@ -83,8 +83,29 @@ impl Image {
     }
 
     pub fn mount(&self) -> Ext4 {
-        let options = MountOptions::default();
+        self.mount_with("")
+    }
+
+    /// Mounts it with options as of `mount -o`.
+    pub fn mount_with(&self, options: &str) -> Ext4 {
+        let options: MountOptions = options.parse().expect("mount options");
         Ext4::mount(self.drive(), &options).unwrap_or_else(|error| panic!("mount: {error}"))
+    }
+
+    /// Applies `ops` to the empty volume and to a model, so many to a mount: the volume must be as
+    /// the model at the beginning and the end of each, and clean behind it.
+    pub fn assert_agrees(&self, options: &str, ops: &[Op], per_mount: usize, what: &str) {
+        let model = model();
+        for (round, chunk) in ops.chunks(per_mount).enumerate() {
+            let when = format!("{what}, round {round}");
+            let fs = self.mount_with(options);
+            compare(&fs, &model).unwrap_or_else(|e| panic!("{when}, mounted: {e}"));
+            apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
+            compare(&fs, &model).unwrap_or_else(|e| panic!("{when}, at the end: {e}"));
+            fs.unmount().unwrap_or_else(|e| panic!("{when}: {e}"));
+            drop(fs);
+            self.assert_clean(&when);
+        }
     }
 
     /// `e2fsck -fn` must find nothing.
