@@ -205,10 +205,10 @@ impl Settings {
                 text if text == "timing" || text.starts_with("timing=") => {
                     return Err(usage(format!("{text}: expected timing=instant or timing=paced")));
                 }
-                text => match text.split_once('=') {
+                text => match path_of(text) {
                     Some(("device", device)) => devices.others.push(device.into()),
-                    Some(("log", file)) => log = Some(file.into()),
-                    _ => of_volume.push(option),
+                    Some((_, file)) => log = Some(file.into()),
+                    None => of_volume.push(option),
                 },
             }
         }
@@ -356,10 +356,19 @@ fn failed_plainly(failure: Failure) -> Failure {
     Failure::Coded { message: failure.to_string(), code: FAILED }
 }
 
+/// The name and the path of `device=DEVICE` or `log=FILE`. Where pNOVA's logs are (`log=inode`,
+/// `log=core`) is for the volume; files of these names are `./inode` and `./core`.
+fn path_of(option: &str) -> Option<(&str, &str)> {
+    match option {
+        "log=inode" | "log=core" => None,
+        _ => option.split_once('=').filter(|(name, _)| matches!(*name, "device" | "log")),
+    }
+}
+
 /// The options for a process with another working directory.
 fn with_absolute_paths(list: &str) -> String {
-    let absolute = |option: &str| match option.split_once('=') {
-        Some((name @ ("device" | "log"), path)) => std::path::absolute(path)
+    let absolute = |option: &str| match path_of(option) {
+        Some((name, path)) => std::path::absolute(path)
             .map_or_else(|_| option.to_owned(), |path| format!("{name}={}", path.display())),
         _ => option.to_owned(),
     };

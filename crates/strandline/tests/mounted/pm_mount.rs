@@ -41,7 +41,8 @@ fn a_volume_in_memory_is_mounted_and_survives_its_server() {
         fs::rename(point.join("b"), point.join("d/c")).unwrap();
         std::os::unix::fs::symlink("d/c", point.join("s")).unwrap();
         assert_eq!(fs::read(point.join("s")).unwrap(), vec![b'a'; 100_000]);
-        assert!(said(&strandline(&["status"], &point)).contains(design));
+        let status = said(&strandline(&["status"], &point));
+        assert!(status.contains(design) && status.contains(args[1]), "{status}");
         // Nothing was synced, and nothing is lost.
         rig.kill();
         rig.mount(&args);
