@@ -71,10 +71,9 @@ impl Uring {
 
     /// Hands over what was begun, and without a kernel thread sleeps until something is done.
     fn enter(&mut self) -> io::Result<()> {
-        let entered = if self.options.sqpoll {
-            if self.ring.submission().need_wakeup() {
-                self.calls += 1;
-            }
+        // While the kernel's thread runs, completions are polled for without a call. Asleep, it is
+        // woken once and waited for: it may get no CPU time for long, and keeps asking until then.
+        let entered = if self.options.sqpoll && !self.ring.submission().need_wakeup() {
             self.ring.submit()
         } else {
             self.calls += 1;
