@@ -36,10 +36,16 @@ pub(crate) struct Record {
     command: Vec<OsString>,
 }
 
+/// A file system that records, in which this process's user may work.
+pub(super) fn watched() -> Outcome<Watched> {
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    Watched::new().owned_by(uid, gid).map_err(Failure::on("the mount"))
+}
+
 impl Record {
     pub(crate) fn run(self) -> Outcome {
         let dir = tempfile::tempdir().map_err(Failure::on("a directory to mount on"))?;
-        let fs = Arc::new(Watched::new());
+        let fs = Arc::new(watched()?);
         let options = MountOptions::default();
         let session = Session::start(fs.clone(), None, Path::new("record"), dir.path(), &options)
             .map_err(Failure::host(dir.path()))?;

@@ -11,7 +11,7 @@ use cores::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use vfs::kind::{Atomic, Recovery, Volume};
 use vfs::ops::Op;
-use vfs::{Attr, Creator, Errno, FileSystem, Ino, MemFs, Result};
+use vfs::{Attr, Creator, Errno, FileSystem, Ino, MemFs, Result, SetAttr};
 
 use super::known::{Id, ROOT, Tree};
 use crate::workload::Script;
@@ -121,6 +121,14 @@ impl Watched {
         noted.ids.insert(fs.root(), ROOT);
         let noted = Mutex::new(noted);
         Self { fs, noted, keeps: false, listener: None, fails_syncs: false }
+    }
+
+    /// The same, whose root directory belongs to this user and group, so that their program may
+    /// work in it.
+    pub fn owned_by(self, uid: u32, gid: u32) -> Result<Self> {
+        let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        self.fs.setattr(self.fs.root(), &owner)?;
+        Ok(self)
     }
 
     /// The same, which keeps the bytes that are written and is told by `listener` what the program

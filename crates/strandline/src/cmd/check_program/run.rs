@@ -13,6 +13,7 @@ use lab::record::{Run, Watched};
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::cmd::record::watched;
 use crate::failure::{Failure, Outcome};
 
 /// What the program did and said.
@@ -36,7 +37,7 @@ pub(super) fn record(
     let dir = tempfile::tempdir().map_err(Failure::on("a directory to mount on"))?;
     let said = Arc::new(Said::new(acknowledged.cloned()));
     let listener = said.clone();
-    let fs = Watched::new().keeping(Box::new(move || listener.hear()));
+    let fs = watched()?.keeping(Box::new(move || listener.hear()));
     let fs = Arc::new(if failing { fs.failing_syncs() } else { fs });
     let options = MountOptions::default();
     let session = Session::start(fs.clone(), None, Path::new("program"), dir.path(), &options)
