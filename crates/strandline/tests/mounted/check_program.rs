@@ -1,11 +1,14 @@
 //! `check-program` finds the planted mistake of ten small programs, by its name, and passes their
 //! mended forms (`programs/`).
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use crate::common::{program, text};
-use crate::mounting::alone;
+use crate::mounting::{NOBODY, alone};
 
 const PROGRAMS: [&str; 10] = [
     "ignored", "index", "log", "mailbox", "pages", "pair", "publish", "rewrite", "save", "segment",
@@ -46,6 +49,98 @@ fn both(name: &str, on: &str, states: usize) {
 fn planted_mistakes_are_found_and_named() {
     let _alone = alone();
     ["rewrite", "segment"].iter().for_each(|name| both(name, "least,fsync-fails", 100));
+}
+
+/// The program works in a directory that is its user's.
+#[test]
+fn a_user_needs_no_root() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("it is ours");
+    // The build's own directory may be closed to others.
+    let binary = dir.path().join("strandline");
+    std::fs::copy(program(), &binary).expect("it is built");
+    let mut command = Command::new(binary);
+    command.args(["check-program", "--setup", "echo old >f && chmod 600 f", "--run"]);
+    command.args(["echo new >f.tmp && sync f.tmp && mv f.tmp f && sync ."]);
+    command.args(["--check", "grep -qx -e old -e new f", "--on", "least,ext4:ordered"]);
+    if rustix::process::getuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+    let ran = command.output().expect("the command starts");
+    let said = text(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(0), "{said}{}", text(&ran.stderr));
+}
+
+/// A file of the repository.
+fn shipped(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
+}
+
+/// The example's test passes, and fails when the program under test forgets its fsync.
+#[test]
+fn a_test_of_pytest_fails_when_data_is_lost() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let tested = |forgets: &str| {
+        for name in ["notes.py", "test_notes.py"] {
+            let text = std::fs::read_to_string(shipped("examples/pytest").join(name)).expect(name);
+            let kept = text.lines().filter(|line| forgets.is_empty() || !line.contains(forgets));
+            let kept: String = kept.flat_map(|line| [line, "\n"]).collect();
+            std::fs::write(dir.path().join(name), kept).expect("it is ours");
+        }
+        let mut pytest = Command::new("pytest-3");
+        pytest.args(["-p", "no:cacheprovider"]).arg(dir.path()).env("STRANDLINE", program());
+        pytest.output().expect("pytest-3 (Debian: python3-pytest) is installed")
+    };
+    let whole = tested("");
+    assert_eq!(whole.status.code(), Some(0), "{}", text(&whole.stdout));
+    let forgetful = tested("os.fsync(file");
+    let said = text(&forgetful.stdout);
+    assert_eq!(forgetful.status.code(), Some(1), "{said}");
+    assert!(said.contains("mistake: no fsync before rename"), "{said}");
+}
+
+/// `action.yml` hands each of its inputs to the script that runs, and that fails when it has to.
+#[test]
+fn an_action_fails_when_data_is_lost() {
+    let _alone = alone();
+    let action = std::fs::read_to_string(shipped("action.yml")).expect("it is there");
+    let script = shipped("packaging/check-program");
+    let source = std::fs::read_to_string(&script).expect("it is there");
+    let handed: Vec<(&str, &str)> = action
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(" }}")?.split_once(": ${{ inputs."))
+        .collect();
+    for (variable, input) in &handed {
+        assert!(action.contains(&format!("\n  {input}:\n")), "{input} is no input");
+        assert!(
+            source.contains(&format!("${variable}"))
+                || source.contains(&format!("${{{variable}:-}}")),
+            "{variable}"
+        );
+    }
+    let summary = tempfile::NamedTempFile::new().expect("a file");
+    let ran = |program_under_test: &str| {
+        let values = [
+            "echo old >f",
+            program_under_test,
+            "grep -qx -e old -e new f",
+            "",
+            "least",
+            "--max-states=50\n--seed=2",
+        ];
+        let mut command = Command::new(&script);
+        assert_eq!(handed.len(), values.len());
+        command.envs(handed.iter().map(|(variable, _)| *variable).zip(values));
+        command.env("STRANDLINE", program()).env("GITHUB_STEP_SUMMARY", summary.path());
+        command.output().expect("the script runs").status.code()
+    };
+    assert_eq!(ran("echo new >f.tmp && sync f.tmp && mv f.tmp f"), Some(0));
+    assert_eq!(ran("echo new >f.tmp && mv f.tmp f"), Some(1));
+    let summary = std::fs::read_to_string(summary.path()).expect("it is ours");
+    assert!(summary.contains("no state was rejected"), "{summary}");
+    assert!(summary.contains("mistake: no fsync before rename"), "{summary}");
 }
 
 #[test]

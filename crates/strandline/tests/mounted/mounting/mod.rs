@@ -21,7 +21,7 @@ use tempfile::TempDir;
 const LOOKS: u32 = 4_000;
 const PAUSE_NS: u64 = 5_000_000;
 /// nobody and nogroup.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// One rig at a time: a process that another test starts has all our files open until it executes
 /// its program, and a mount with an open file can be neither unmounted nor made read-only.
