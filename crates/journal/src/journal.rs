@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cores::{Line, Mutex, Nanos, Rank};
-use drive::{BLOCK_SIZE, Block, Lba};
+use drive::{Block, Lba};
 use queue::plan::Plan;
 use queue::{Io, WriteSet};
 use vfs::Ino;
@@ -12,7 +12,7 @@ use crate::area::{Area, LogSpace, Ring};
 use crate::buffer::Buffers;
 use crate::chain::Chain;
 use crate::checkpoint::Homing;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::handle::Pin;
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
@@ -111,17 +111,11 @@ pub struct Journal<C: Client> {
 impl<C: Client> Journal<C> {
     /// A journal that logs to `space`, unless the policy needs none. The log must have been closed
     /// in good order or recovered. Where a policy has several areas or records, the log is marked
-    /// as in use when this returns; otherwise nothing is written until the first commit. With
-    /// blocks that are smaller than the drive's, only policies that need neither are there.
+    /// as in use when this returns; otherwise nothing is written until the first commit.
     pub fn open(io: Arc<Io>, space: LogSpace, options: Options, client: C) -> Result<Self> {
         let identify = io.queue().identify();
         let is_forced = identify.volatile_cache && identify.fua;
         let policy = options.policy;
-        let size = io.block_size();
-        if size < BLOCK_SIZE && (policy.records.is_some() || policy.areas == Areas::PerCore) {
-            let what = format!("journal={} with blocks of {size} bytes", policy.name);
-            return Err(Error::unsupported(what));
-        }
         let (mut records, mut fast) = (None, None);
         let (tails, areas) = match policy.areas {
             // An area per core, so that callers do not meet where nothing is logged.

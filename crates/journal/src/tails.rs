@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cores::{Mutex, Rank};
-use drive::{BLOCK_SIZE, Block};
+use drive::Block;
 use queue::Io;
 
 use crate::area::{Area, LogBlocks, LogSpace, Ring};
@@ -41,7 +41,7 @@ impl Tails {
             return Err(Error::unsupported("journal areas without checksums"));
         }
         let ring = superblock.ring();
-        let count = areas_in(&ring, count)?;
+        let count = areas_in(&ring, superblock.block_size() as usize, count)?;
         let table = Table::divide(ring.clone(), count, superblock.sequence());
         let area = |(index, span): (u16, &Span)| {
             Area::new(index, span.sequence, Some(whole.part(span.ring.clone())), None)
@@ -81,10 +81,10 @@ impl Tails {
     }
 
     fn write(&self, io: &Io) -> Result<()> {
-        let mut block = Block::unspecified();
+        let (mut block, size) = (Block::unspecified(), self.superblock.block_size() as usize);
         let at = {
             let table = self.table.lock();
-            table.emit(block.make_mut(), self.superblock.sequence());
+            table.emit(&mut block.make_mut()[..size], self.superblock.sequence());
             table.slot(&self.ring)
         };
         force(io, &self.blocks, at, block)
@@ -101,10 +101,10 @@ fn force(io: &Io, blocks: &LogBlocks, at: u32, block: Block) -> Result<()> {
     Ok(set.wait(io.queue())?)
 }
 
-/// How many areas `ring` is divided into if `wanted` are wanted.
-fn areas_in(ring: &Range<u32>, wanted: u16) -> Result<u16> {
+/// How many areas `ring`, of blocks of `size` bytes, is divided into if `wanted` are wanted.
+fn areas_in(ring: &Range<u32>, size: usize, wanted: u16) -> Result<u16> {
     let blocks = ring.end.saturating_sub(ring.start + TABLES);
-    let max = (blocks / AREA_MIN).min(areas_max(BLOCK_SIZE) as u32);
+    let max = (blocks / AREA_MIN).min(areas_max(size) as u32);
     let count = match wanted {
         0 => (cores::core_count() as u32).min(blocks / AREA_USUAL).clamp(1, max.max(1)),
         wanted => wanted.into(),

@@ -173,7 +173,8 @@ impl<'a> Log<'a> {
         if let (Some(floors), Some(space)) = (self.floors.take(), self.superblock.records())
             && !self.superblock.has_record_floors()
         {
-            self.volume.write_forced(self.home(space.floors_at())?, &floors.emit()[..])?;
+            let floors = floors.emit(self.volume.block_size);
+            self.volume.write_forced(self.home(space.floors_at())?, &floors)?;
             self.superblock.use_record_floors();
         }
         // Records may have the numbers of two transactions that were not committed: the one on its

@@ -124,7 +124,8 @@ impl Engine {
                 })
                 .collect();
             self.keep_vouched(ino, &places)?;
-            let sum = |place: &Place| Written::new(place, offset + data.len() as u64, false);
+            let (block_size, end) = (self.sb.block_size, offset + data.len() as u64);
+            let sum = |place: &Place| Written::new(place, block_size, end, false);
             let summed = match self.record_csum {
                 true => places.iter().map(sum).collect(),
                 false => Vec::new(),

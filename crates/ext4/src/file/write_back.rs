@@ -214,7 +214,8 @@ impl Engine {
         }
         let places = batch.places(self, &taken.extents);
         self.keep_vouched(ino, &places)?;
-        let summed = if self.record_csum { batch.sums(&places) } else { Vec::new() };
+        let block_size = self.sb.block_size;
+        let summed = if self.record_csum { batch.sums(&places, block_size) } else { Vec::new() };
         self.write_and_map(ino, batch, taken, places)?;
         self.note_written(ino, summed);
         Ok(())
@@ -376,8 +377,8 @@ impl Batch {
         places
     }
 
-    /// The sums of pages that go there.
-    fn sums(&self, places: &[Place]) -> Vec<Written> {
+    /// The sums of blocks, of `block_size` bytes, that go there.
+    fn sums(&self, places: &[Place], block_size: u32) -> Vec<Written> {
         let (size, on_drive) = self.sizes;
         let is_plain = |index: u64| {
             let is_in = |extent: &Extent| (extent.block.into()..extent.end()).contains(&index);
@@ -385,8 +386,8 @@ impl Batch {
                 && !self.unwritten.iter().any(is_in)
         };
         let sum = |place: &Place| {
-            let end = size.min((place.0 + 1) << 12);
-            Written::new(place, size, end > on_drive || !is_plain(place.0))
+            let end = size.min((place.0 + 1) * u64::from(block_size));
+            Written::new(place, block_size, size, end > on_drive || !is_plain(place.0))
         };
         places.iter().map(sum).collect()
     }

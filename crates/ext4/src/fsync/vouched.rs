@@ -1,13 +1,13 @@
 //! Checksums of data for records that need no flush of it (`record_csum`).
 //!
-//! A record sums the data that would be missed: pages in blocks that the file has gained, or up to
-//! which it has grown, since its last fsync. Until that fsync's record is superseded by a commit or
+//! A record sums the data that would be missed: blocks that the file has gained, or up to which it
+//! has grown, since its last fsync. Until that fsync's record is superseded by a commit or
 //! by the next one that returns, recovery must find these sums again, whatever happens to the
 //! blocks. So a write to one of them is looked at first: more data behind what was summed, as
 //! appends make it, does no harm; anything else waits for a commit, after which the record does not
 //! count. Blocks that are freed are not used again before such a commit anyway.
 //!
-//! Pages that are written again in place are not summed. A record holds without them.
+//! Blocks that are written again in place are not summed. A record holds without them.
 
 use drive::Block;
 use journal::{DataSum, Id};
@@ -27,7 +27,7 @@ const SUMS_MAX: usize = 256;
 pub(crate) struct Vouched {
     /// The transaction that mapped the last of it.
     id: Option<Id>,
-    /// Of data that no fsync has made durable, with the page.
+    /// Of data that no fsync has made durable, with the block of the file.
     open: Vec<(u64, DataSum)>,
     /// There is more than that.
     is_more: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Vouched {
     kept: Vec<DataSum>,
 }
 
-/// A page on its way to the drive, by its sum.
+/// A block on its way to the drive, by its sum.
 pub(crate) struct Written {
     index: u64,
     sum: DataSum,
@@ -44,10 +44,11 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Page `place` of a file of `size` bytes.
-    pub(crate) fn new((index, at, page): &Place, size: u64, is_new: bool) -> Self {
-        let len = size.saturating_sub(index << 12).min(drive::BLOCK_SIZE as u64);
-        Self { index: *index, sum: DataSum::of(*at, len as u32, page.bytes()), is_new }
+    /// Block `place`, of `block_size` bytes, of a file of `size` bytes.
+    pub(crate) fn new(place: &Place, block_size: u32, size: u64, is_new: bool) -> Self {
+        let (index, at, contents) = place;
+        let len = size.saturating_sub(index * u64::from(block_size)).min(block_size.into());
+        Self { index: *index, sum: DataSum::of(*at, len as u32, contents.bytes()), is_new }
     }
 }
 
@@ -88,13 +89,12 @@ impl Engine {
         if !self.is_open(vouched.id) {
             return Some(Vec::new());
         }
-        let mut sums = Vec::with_capacity(vouched.open.len());
+        let (mut sums, block_size) = (Vec::with_capacity(vouched.open.len()), self.sb.block_size);
         for (index, sum) in &vouched.open {
             if self.is_at(&cached.inode, *index, sum.block)? {
-                let end = (index << 12) + u64::from(sum.len);
-                let is_whole = sum.len as usize == drive::BLOCK_SIZE;
-                if !is_whole && end < cached.inode.raw.size() {
-                    // The file has grown within the page since.
+                let end = index * u64::from(block_size) + u64::from(sum.len);
+                if sum.len != block_size && end < cached.inode.raw.size() {
+                    // The file has grown within the block since.
                     return None;
                 }
                 sums.push(*sum);
@@ -103,10 +103,10 @@ impl Engine {
         Some(sums)
     }
 
-    /// Whether the page is still in that block; `None` if memory does not know.
+    /// Whether block `index` of the file is still there; `None` if memory does not know.
     fn is_at(&self, inode: &Inode, index: u64, block: u64) -> Option<bool> {
-        let page = FileBlock::try_from(index).ok()?;
-        Some(find(self, inode, page).ok()?.at(page) == Some(block))
+        let index = FileBlock::try_from(index).ok()?;
+        Some(find(self, inode, index).ok()?.at(index) == Some(block))
     }
 
     /// What is about to be written to a file in place must not spoil its last record. The caller
@@ -133,7 +133,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The drive has these pages, and the file's map, too.
+    /// The drive has these blocks, and the file's map, too.
     pub(crate) fn note_written(&self, ino: Ino, written: Vec<Written>) {
         if let Some(cached) = self.inodes.own(ino.into()).inodes.get_mut(&ino)
             && !written.is_empty()
@@ -160,7 +160,8 @@ mod tests {
         let page = |text: &[u8]| Block::from_prefix(text);
         let mut vouched = Vouched::default();
         let write = |text: &[u8], is_new| {
-            vec![Written::new(&(3, 77, page(text)), (3 << 12) + text.len() as u64, is_new)]
+            let size = 3 * 1024 + text.len() as u64;
+            vec![Written::new(&(3, 77, page(text)), 1024, size, is_new)]
         };
         vouched.note(write(b"one", true), None);
         assert!(!vouched.is_spoiled_by(77, &page(b"two")), "no fsync has returned");

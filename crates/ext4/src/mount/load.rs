@@ -105,8 +105,7 @@ fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engin
 fn policy(sb: &Superblock, log: &LogSpace, options: &MountOptions) -> Result<&'static Policy> {
     let is_for_fast = sb.compat.contains(Compat::FAST_COMMIT);
     let data = options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get()));
-    let is_page = sb.block_size as usize == BLOCK_SIZE;
-    let has_room = || is_page && log.superblock.clone().use_fast_commits();
+    let has_room = || log.superblock.clone().use_fast_commits();
     let no_sums = Err(Error::usage("record_csum: only with journal=ijournal, grouped or zgrouped"));
     match options.policy {
         Some(policy) if policy.name == FAST.name && !is_for_fast => {

@@ -10,6 +10,8 @@ use vfs::kind::Format as _;
 use vfs::ops::fill;
 use vfs::{Creator, FileSystem, Ino, RenameFlags, SetAttr};
 
+use crate::small;
+
 const FILES: u64 = 6;
 /// Cuts after each operation.
 const CUTS: u64 = 2;
@@ -111,9 +113,10 @@ fn what_was_fsynced_survives_every_cut() {
 
 #[test]
 fn what_was_fsynced_to_small_blocks_survives_every_cut() {
-    for features in ["block_size=1024", "block_size=2048"] {
-        survives(features, "journal=jbd2");
-        survives(features, "journal=jbd2,data=journal");
+    for features in ["fast_commit,block_size=1024", "fast_commit,block_size=2048"] {
+        for options in small::MODES.into_iter().filter(|options| *options != "journal=none") {
+            survives(features, options);
+        }
     }
 }
 

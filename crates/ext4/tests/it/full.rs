@@ -4,6 +4,7 @@ use vfs::ops::Generator;
 use vfs::{Creator, Errno, FileSystem};
 
 use crate::harness::{Image, apply, compare, model};
+use crate::small::{SIZES, fits_small_blocks};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,26 +26,46 @@ fn fill(fs: &dyn FileSystem, name: &[u8], most: u64) -> u64 {
     at
 }
 
-#[test]
-fn operations_agree_with_the_model_at_90_percent() {
-    let image = Image::new(64);
+/// Operations on a volume that is 90% full, so many to a mount.
+fn agrees_at_90_percent(image: &Image, options: &str, count: usize, per_mount: usize) {
     let model = model();
-    let fs = image.mount();
-    let free = fs.statfs().unwrap().blocks_free * 4096;
+    let fs = image.mount_with(options);
+    let statfs = fs.statfs().unwrap();
+    let free = statfs.blocks_free * u64::from(statfs.block_size) / MIB * MIB;
     for fs in [&fs as &dyn FileSystem, &model] {
         assert_eq!(fill(fs, b"ballast", free / 10 * 9), free / 10 * 9);
     }
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("filled");
-    let ops = Generator::new(90).take_ops(600);
-    for (round, chunk) in ops.chunks(200).enumerate() {
-        let fs = image.mount();
-        apply(&fs, &model, chunk).unwrap();
-        compare(&fs, &model).unwrap();
+    let mut ops = Generator::new(90).take_ops(count);
+    if statfs.block_size < 4096 {
+        ops.retain(fits_small_blocks);
+    }
+    for (round, chunk) in ops.chunks(per_mount).enumerate() {
+        let when = format!("{options}, round {round}");
+        let fs = image.mount_with(options);
+        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}, mounted: {e}"));
+        apply(&fs, &model, chunk).unwrap_or_else(|e| panic!("{when}: {e}"));
+        compare(&fs, &model).unwrap_or_else(|e| panic!("{when}, at the end: {e}"));
         fs.unmount().unwrap();
         drop(fs);
-        image.assert_clean(&format!("round {round}"));
+        image.assert_clean(&when);
+    }
+}
+
+#[test]
+fn operations_agree_with_the_model_at_90_percent() {
+    agrees_at_90_percent(&Image::new(64), "", 600, 200);
+}
+
+#[test]
+fn operations_agree_with_the_model_at_90_percent_of_small_blocks() {
+    for size in SIZES {
+        for options in ["journal=jbd2", "journal=fast", "journal=zgrouped,areas=2"] {
+            let image = Image::with_blocks(64, size, "fast_commit");
+            agrees_at_90_percent(&image, options, 450, 75);
+        }
     }
 }
 

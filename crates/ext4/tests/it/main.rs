@@ -14,6 +14,7 @@ mod judge;
 mod mkfs;
 mod model;
 mod mutated;
+mod neighbours;
 mod orphan_file;
 mod policies;
 mod ranges;

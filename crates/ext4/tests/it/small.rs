@@ -1,35 +1,53 @@
 //! Volumes whose blocks are smaller than pages and than the drive's blocks: 1 and 2 KiB.
 
 use ext4::{Ext4, MountOptions};
+use vfs::kind::Volume;
 use vfs::ops::{Generator, Op};
 use vfs::{Creator, FallocateMode, FileSystem, Ino, SetAttr};
 
 use crate::harness::Image;
 
-const SIZES: [u32; 2] = [1024, 2048];
+pub(crate) const SIZES: [u32; 2] = [1024, 2048];
+/// Each mode, and how it is varied. The volumes have room for fast commits.
+pub(crate) const MODES: [&str; 10] = [
+    "journal=jbd2",
+    "data=journal",
+    "journal=fast",
+    "journal=ijournal",
+    "journal=ijournal,record_csum",
+    "journal=grouped",
+    "journal=zjournal,areas=3",
+    "journal=zgrouped,areas=3",
+    "journal=zgrouped,areas=3,record_csum",
+    "journal=none",
+];
+
+/// The model has room for all attributes of an inode; a small block does not.
+pub(crate) fn fits_small_blocks(op: &Op) -> bool {
+    !matches!(op, Op::SetXattr { len, .. } if *len > 64)
+}
 
 fn agrees_with_the_model(size: u32, options: &str, seed: u64, ops: usize) {
     let mut ops = Generator::new(seed).take_ops(ops);
-    // The model has room for all attributes of an inode; a small block does not.
-    ops.retain(|op| !matches!(op, Op::SetXattr { len, .. } if *len > 64));
+    ops.retain(fits_small_blocks);
     let what = format!("blocks of {size}, {options}, seed {seed}");
-    Image::with_blocks(64, size, "").assert_agrees(options, &ops, 250, &what);
+    Image::with_blocks(64, size, "fast_commit").assert_agrees(options, &ops, 250, &what);
 }
 
 #[test]
-fn operations_agree_with_the_model() {
+fn operations_agree() {
     for size in SIZES {
-        for options in ["", "data=journal"] {
+        for options in MODES {
             agrees_with_the_model(size, options, 7, 1_000);
         }
     }
 }
 
 #[test]
-#[ignore = "takes a minute"]
-fn ten_thousand_operations_agree_with_the_model() {
+#[ignore = "takes minutes"]
+fn ten_thousand_operations_agree() {
     for size in SIZES {
-        for (seed, options) in (0..).zip(["", "data=journal", "data=writeback", "discard"]) {
+        for (seed, options) in (0..).zip(MODES.into_iter().chain(["data=writeback", "discard"])) {
             agrees_with_the_model(size, options, seed, 10_000);
         }
     }
@@ -93,16 +111,27 @@ fn files_have_the_blocks_that_they_need() {
     }
 }
 
-/// What is not there for small blocks says so in a line.
+/// A table of areas is one block, and so says how many there are at most.
 #[test]
-fn other_journals_are_refused_by_name() {
-    let image = Image::with_blocks(64, 1024, "fast_commit");
-    for policy in ["fast", "ijournal", "grouped", "zjournal", "zgrouped"] {
-        let options: MountOptions = format!("journal={policy}").parse().unwrap();
-        let error = Ext4::mount(image.drive(), &options).err().expect("refused").to_string();
-        assert!(error.contains(&format!("journal={policy} with blocks of 1024 bytes")), "{error}");
+fn more_areas_than_a_block_names_are_refused() {
+    let image = Image::with_blocks(64, 1024, "");
+    let options: MountOptions = "journal=zjournal,areas=63".parse().unwrap();
+    let error = Ext4::mount(image.drive(), &options).err().expect("refused").to_string();
+    assert!(error.contains("63 areas") && error.contains("62 fit"), "{error}");
+    let fs = image.mount_with("journal=zjournal,areas=62");
+    fs.sync().unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    image.assert_clean("after a mount with as many as fit");
+}
+
+/// A volume made for fast commits has them, as in the kernel.
+#[test]
+fn a_volume_for_fast_commits_has_them() {
+    for size in SIZES {
+        let image = Image::with_blocks(64, size, "fast_commit");
+        let fs = image.mount();
+        assert!(Volume::options(&fs).contains("journal=fast"), "blocks of {size}");
+        fs.unmount().unwrap();
     }
-    // The volume's own wish for fast commits is no more than a wish.
-    image.mount().unmount().unwrap();
-    image.assert_clean("a mount without fast commits");
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use drive::{BLOCK_SIZE, Block};
+use drive::Block;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -234,10 +234,11 @@ impl Change {
     }
 }
 
-/// The blocks of one fast commit of `changes` while transaction `tid` runs. The `first` one on top
-/// of a transaction has a head.
-pub fn emit(changes: &[Change], tid: Tid, first: bool) -> Vec<Block> {
-    let mut writer = Writer { blocks: vec![Vec::with_capacity(BLOCK_SIZE)], sum: 0 };
+/// The blocks, of `size` bytes, of one fast commit of `changes` while transaction `tid` runs. The
+/// `first` one on top of a transaction has a head. `None` if a change is longer than a block: an
+/// inode may be as long.
+pub fn emit(changes: &[Change], tid: Tid, first: bool, size: usize) -> Option<Vec<Block>> {
+    let mut writer = Writer { blocks: vec![Vec::with_capacity(size)], size, sum: 0 };
     if first {
         writer.add(&end(tag::HEAD, TAIL, RawEnd(0.into(), tid.0.into())));
     }
@@ -245,9 +246,12 @@ pub fn emit(changes: &[Change], tid: Tid, first: bool) -> Vec<Block> {
     for change in changes {
         bytes.clear();
         change.emit(&mut bytes);
+        if bytes.len() + TAG > size {
+            return None;
+        }
         writer.add(&bytes);
     }
-    writer.finish(tid)
+    Some(writer.finish(tid))
 }
 
 fn end(tag: u16, len: usize, end: RawEnd) -> [u8; TAG + TAIL] {
@@ -261,6 +265,8 @@ fn end(tag: u16, len: usize, end: RawEnd) -> [u8; TAG + TAIL] {
 /// Puts tags into blocks (`ext4_fc_reserve_space`).
 struct Writer {
     blocks: Vec<Vec<u8>>,
+    /// Bytes of a block.
+    size: usize,
     sum: u32,
 }
 
@@ -274,14 +280,14 @@ impl Writer {
     /// pad behind them.
     fn make_room(&mut self, len: usize) -> usize {
         let used = self.blocks.last().map_or(0, Vec::len);
-        if used + len + TAG <= BLOCK_SIZE {
+        if used + len + TAG <= self.size {
             return used;
         }
-        let rest = BLOCK_SIZE - used - TAG;
+        let rest = self.size - used - TAG;
         let raw = RawTag { fc_tag: tag::PAD.into(), fc_len: (rest as u16).into() };
         self.put(raw.as_bytes());
-        self.put(&[0; BLOCK_SIZE][..rest]);
-        self.blocks.push(Vec::with_capacity(BLOCK_SIZE));
+        self.put(&Block::zeroed()[..rest]);
+        self.blocks.push(Vec::with_capacity(self.size));
         0
     }
 
@@ -293,7 +299,7 @@ impl Writer {
     /// Adds the tail, which takes the rest of its block.
     fn finish(mut self, tid: Tid) -> Vec<Block> {
         let used = self.make_room(TAG + TAIL);
-        let tail = end(tag::TAIL, BLOCK_SIZE - used - TAG, RawEnd(tid.0.into(), 0.into()));
+        let tail = end(tag::TAIL, self.size - used - TAG, RawEnd(tid.0.into(), 0.into()));
         // The checksum covers the tail up to itself.
         self.put(&tail[..TAG + 4]);
         let sum = self.sum.to_le_bytes();
@@ -364,6 +370,11 @@ mod tests {
     use super::*;
 
     const TID: Tid = Tid(7);
+    const SIZES: [usize; 2] = [1024, 4096];
+
+    fn emit(changes: &[Change], tid: Tid, first: bool, size: usize) -> Vec<Block> {
+        super::emit(changes, tid, first, size).expect("room for each")
+    }
 
     fn changes(count: u32) -> Vec<Change> {
         let of = |n: u32| {
@@ -383,10 +394,10 @@ mod tests {
         (0..count).map(of).collect()
     }
 
-    fn scanned<'a>(blocks: impl IntoIterator<Item = &'a Block>, tid: Tid) -> Vec<Change> {
+    fn scanned(blocks: &[Block], tid: Tid, size: usize) -> Vec<Change> {
         let mut scan = Scan::new(tid);
         for block in blocks {
-            if !scan.block(&block[..]).unwrap_or(false) {
+            if !scan.block(&block[..size]).unwrap_or(false) {
                 break;
             }
         }
@@ -395,19 +406,21 @@ mod tests {
 
     #[test]
     fn commits_come_back_in_their_order_whatever_their_length() {
-        for count in (0..400).step_by(7) {
+        for (size, count) in
+            SIZES.into_iter().flat_map(|size| (0..400).step_by(7).map(move |count| (size, count)))
+        {
             let (one, two) = (changes(count), changes(count / 2));
-            let mut blocks = emit(&one, TID, true);
-            blocks.extend(emit(&two, TID, false));
-            assert_eq!(scanned(&blocks, TID), [one, two].concat(), "{count}");
-            assert_eq!(scanned(&blocks, TID.next()), []);
+            let mut blocks = emit(&one, TID, true, size);
+            blocks.extend(emit(&two, TID, false, size));
+            assert_eq!(scanned(&blocks, TID, size), [one, two].concat(), "{size}, {count}");
+            assert_eq!(scanned(&blocks, TID.next(), size), []);
         }
     }
 
     #[test]
     fn a_commit_fills_its_blocks_to_the_end() {
         // Lengths of names one by one, so that each way of ending a block occurs.
-        for len in 1..=255_usize {
+        for (size, len) in SIZES.into_iter().flat_map(|size| (1..=255).map(move |n| (size, n))) {
             let name = |n: usize| Change::Name {
                 how: Naming::Link,
                 parent: 2,
@@ -415,41 +428,51 @@ mod tests {
                 name: vec![b'x'; if n == 0 { len } else { 100 }].into(),
             };
             let changes: Vec<_> = (0..36).map(name).collect();
-            let blocks = emit(&changes, TID, true);
-            assert_eq!(scanned(&blocks, TID), changes, "{len}");
+            let blocks = emit(&changes, TID, true, size);
+            assert_eq!(scanned(&blocks, TID, size), changes, "{len}");
             for block in &blocks {
-                let (range, _) = Tag::all(&block[..]).last().unwrap();
-                assert_eq!(range.end, BLOCK_SIZE, "{len}");
+                let (range, _) = Tag::all(&block[..size]).last().unwrap();
+                assert_eq!(range.end, size, "{len}");
             }
         }
+    }
+
+    /// As `ext4_fc_reserve_space` has it: with a pad's tag behind it.
+    #[test]
+    fn a_change_longer_than_a_block_has_no_commit() {
+        let inode = |len: usize| Change::Inode { ino: 12, raw: vec![1; len].into() };
+        let longest = inode(1024 - 3 * 4);
+        let blocks = emit(std::slice::from_ref(&longest), TID, true, 1024);
+        assert_eq!(scanned(&blocks, TID, 1024), [longest]);
+        assert!(super::emit(&[inode(1024 - 2 * 4)], TID, true, 1024).is_none());
     }
 
     #[test]
     fn of_a_commit_that_is_not_complete_nothing_counts() {
         let (one, two) = (changes(20), changes(150));
-        let first = emit(&one, TID, true);
-        let second = emit(&two, TID, false);
+        let first = emit(&one, TID, true, 4096);
+        let second = emit(&two, TID, false, 4096);
         assert!(first.len() == 1 && second.len() > 2);
         for missing in 0..second.len() {
             let mut torn = [first.clone(), second.clone()].concat();
-            torn[1 + missing] = emit(&changes(5), Tid(6), false).remove(0);
-            assert_eq!(scanned(&torn, TID), one);
+            torn[1 + missing] = emit(&changes(5), Tid(6), false, 4096).remove(0);
+            assert_eq!(scanned(&torn, TID, 4096), one);
         }
-        assert_eq!(scanned(&second, TID), [], "an area begins with a head");
+        assert_eq!(scanned(&second, TID, 4096), [], "an area begins with a head");
     }
 
     #[test]
     fn each_byte_of_a_commit_counts() {
         let all = changes(40);
-        let blocks = emit(&all, TID, true);
+        let blocks = emit(&all, TID, true, 1024);
         // Behind the tail's checksum there is nothing.
-        let (tail, _) = Tag::all(&blocks.last().unwrap()[..]).last().unwrap();
+        let (tail, _) = Tag::all(&blocks.last().unwrap()[..1024]).last().unwrap();
         for at in 0..blocks.len() {
-            for byte in 0..BLOCK_SIZE {
+            for byte in 0..1024 {
                 let mut torn = blocks.clone();
                 torn[at].make_mut()[byte] ^= 1 << (byte % 8);
                 let is_rest = at + 1 == blocks.len() && byte >= tail.start + TAG + TAIL;
-                let found = scanned(&torn, TID);
+                let found = scanned(&torn, TID, 1024);
                 assert_eq!(found.is_empty(), !is_rest, "block {at}, byte {byte}");
                 assert!(found.is_empty() || found == all);
             }

@@ -10,7 +10,7 @@
 //!
 //! Behind the areas of records is one block for the [floors](Floors).
 
-use drive::{BLOCK_SIZE, Block};
+use drive::Block;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -102,13 +102,13 @@ pub struct DataSum {
 
 impl DataSum {
     /// Of the first `len` bytes of block `block`, which has these contents.
-    pub fn of(block: u64, len: u32, bytes: &[u8; BLOCK_SIZE]) -> Self {
-        let len = len.min(BLOCK_SIZE as u32);
+    pub fn of(block: u64, len: u32, bytes: &[u8]) -> Self {
+        let len = len.min(bytes.len() as u32);
         Self { block, len, sum: crc32c(!0, &bytes[..len as usize]) }
     }
 
     /// Whether these contents begin in the same way.
-    pub fn holds_for(&self, bytes: &[u8; BLOCK_SIZE]) -> bool {
+    pub fn holds_for(&self, bytes: &[u8]) -> bool {
         *self == Self::of(self.block, self.len, bytes)
     }
 }
@@ -160,32 +160,32 @@ impl Record {
         self.entries.iter().flat_map(|entry| entry.images.iter().map(|(_, image)| image))
     }
 
-    /// Blocks that it takes in an area, with its commit block.
-    pub fn blocks(&self) -> u32 {
-        (self.header_bytes().div_ceil(BLOCK_SIZE) + self.images().count() + 1) as u32
+    /// Blocks of `size` bytes that it takes in an area, with its commit block.
+    pub fn blocks(&self, size: usize) -> u32 {
+        (self.header_bytes().div_ceil(size) + self.images().count() + 1) as u32
     }
 
-    /// Its blocks but the last one, and the commit block.
-    pub fn emit(&self, seed: u32) -> (Vec<Block>, Block) {
+    /// Its blocks of `size` bytes but the last one, and the commit block.
+    pub fn emit(&self, size: usize, seed: u32) -> (Vec<Block>, Block) {
         let bytes = self.header_bytes();
         let mut raw = RawRecord {
             r_magic: MAGIC.into(),
             r_kind: HEADER.into(),
             r_reserved: 0.into(),
-            r_blocks: (self.blocks() - 1).into(),
+            r_blocks: (self.blocks(size) - 1).into(),
             r_sub: self.sub.into(),
             r_bytes: (bytes as u32).into(),
             r_images: (self.images().count() as u32).into(),
             r_sum: 0.into(),
             r_own_sum: 0.into(),
         };
-        let mut header = Vec::with_capacity(bytes.next_multiple_of(BLOCK_SIZE));
+        let mut header = Vec::with_capacity(bytes.next_multiple_of(size));
         header.extend_from_slice(raw.as_bytes());
         self.entries.iter().for_each(|entry| entry.emit(&mut header));
-        header.resize(bytes.next_multiple_of(BLOCK_SIZE), 0);
-        let sum = self.images().fold(crc32c(seed, &header), |sum, image| crc32c(sum, &image[..]));
+        header.resize(bytes.next_multiple_of(size), 0);
+        let sum = sum_of(seed, &header, self.images(), size);
         header[SUM_AT..SUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
-        let mut blocks: Vec<_> = header.chunks(BLOCK_SIZE).map(Block::from_prefix).collect();
+        let mut blocks: Vec<_> = header.chunks(size).map(Block::from_prefix).collect();
         blocks.extend(self.images().cloned());
         (raw.r_kind, raw.r_sum) = (COMMIT.into(), sum.into());
         raw.r_own_sum = crc32c_without(seed, raw.as_bytes(), OWN_SUM_AT).into();
@@ -200,25 +200,25 @@ impl Record {
         raw.r_blocks.get().checked_add(1).filter(|blocks| is_header && *blocks > 1)
     }
 
-    /// The record in `blocks`, as many as [`Record::blocks_from`] says. `None` if it is not
-    /// complete.
-    pub fn parse(blocks: &[Block], seed: u32) -> Option<Self> {
+    /// The record in `blocks` of `size` bytes, as many as [`Record::blocks_from`] says. `None` if
+    /// it is not complete.
+    pub fn parse(blocks: &[Block], size: usize, seed: u32) -> Option<Self> {
         let (commit, blocks) = blocks.split_last()?;
         let (raw, _) = RawRecord::read_from_prefix(&blocks.first()?[..]).ok()?;
         let images_from = blocks.len().checked_sub(raw.r_images.get() as usize)?;
         let (header, images) = blocks.split_at(images_from);
-        let mut bytes = Vec::with_capacity(header.len() * BLOCK_SIZE);
-        header.iter().for_each(|block| bytes.extend_from_slice(&block[..]));
+        let mut bytes = Vec::with_capacity(header.len() * size);
+        header.iter().for_each(|block| bytes.extend_from_slice(&block[..size]));
         if bytes.len() < size_of::<RawRecord>() {
             return None;
         }
         bytes[SUM_AT..SUM_AT + 4].fill(0);
-        let sum = images.iter().fold(crc32c(seed, &bytes), |sum, image| crc32c(sum, &image[..]));
+        let sum = sum_of(seed, &bytes, images.iter(), size);
         let mut expected = RawRecord { r_kind: COMMIT.into(), r_own_sum: 0.into(), ..raw };
         expected.r_own_sum = crc32c_without(seed, expected.as_bytes(), OWN_SUM_AT).into();
         let is_complete = sum == raw.r_sum.get() && commit[..40] == *expected.as_bytes();
         let entries = bytes.get(size_of::<RawRecord>()..raw.r_bytes.get() as usize)?;
-        let entries = is_complete.then(|| parse_entries(entries, images))??;
+        let entries = is_complete.then(|| parse_entries(entries, images, size))??;
         Some(Self { sub: raw.r_sub.get(), entries })
     }
 }
@@ -259,19 +259,19 @@ impl Floors {
         self.0.get(usize::from(of.area)).is_some_and(|floor| of.tid.is_after(*floor))
     }
 
-    /// As a block.
-    pub fn emit(&self) -> Block {
+    /// As a block of `size` bytes.
+    pub fn emit(&self, size: usize) -> Vec<u8> {
         let raw = RawFloors {
             f_magic: MAGIC.into(),
             f_kind: FLOORS.into(),
             f_count: (self.0.len() as u32).into(),
             f_sum: 0.into(),
         };
-        let mut bytes = raw.as_bytes().to_vec();
-        self.0.iter().for_each(|floor| bytes.extend_from_slice(&floor.0.to_be_bytes()));
-        let mut block = Block::from_prefix(&bytes);
-        let sum = crc32c_without(!0, &block[..], FLOORS_SUM_AT);
-        block.make_mut()[FLOORS_SUM_AT..FLOORS_SUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
+        let mut block = raw.as_bytes().to_vec();
+        self.0.iter().for_each(|floor| block.extend_from_slice(&floor.0.to_be_bytes()));
+        block.resize(size, 0);
+        let sum = crc32c_without(!0, &block, FLOORS_SUM_AT);
+        block[FLOORS_SUM_AT..FLOORS_SUM_AT + 4].copy_from_slice(&sum.to_be_bytes());
         block
     }
 
@@ -282,14 +282,24 @@ impl Floors {
         let is_good = raw.f_magic.get() == MAGIC
             && raw.f_kind.get() == FLOORS
             && raw.f_sum.get() == crc32c_without(!0, block, FLOORS_SUM_AT)
-            && (1..=areas_max(BLOCK_SIZE)).contains(&count);
+            && (1..=areas_max(block.len())).contains(&count);
         let floors = rest.chunks_exact(4).take(count);
         let floor = |bytes: &[u8]| Some(Tid(u32::from_be_bytes(bytes.try_into().ok()?)));
         is_good.then(|| floors.map(floor).collect::<Option<_>>().map(Self))?
     }
 }
 
-fn parse_entries(mut bytes: &[u8], mut images: &[Block]) -> Option<Vec<Entry>> {
+/// The sum of header blocks, whose own field for it is zero, and of images.
+fn sum_of<'a>(
+    seed: u32,
+    header: &[u8],
+    images: impl Iterator<Item = &'a Block>,
+    size: usize,
+) -> u32 {
+    images.fold(crc32c(seed, header), |sum, image| crc32c(sum, &image[..size]))
+}
+
+fn parse_entries(mut bytes: &[u8], mut images: &[Block], size: usize) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {
         let (raw, rest) = RawEntry::read_from_prefix(bytes).ok()?;
@@ -299,6 +309,7 @@ fn parse_entries(mut bytes: &[u8], mut images: &[Block]) -> Option<Vec<Entry>> {
         let (homes, rest) = rest.split_at_checked(8 * count)?;
         let sums = size_of::<RawSum>() * usize::from(raw.e_sums.get());
         let (sums, rest) = rest.split_at_checked(sums)?;
+        let sums = sums.chunks_exact(size_of::<RawSum>()).map(|bytes| parse_sum(bytes, size));
         let (here, others) = images.split_at_checked(count)?;
         (bytes, images) = (rest, others);
         let homes =
@@ -311,17 +322,17 @@ fn parse_entries(mut bytes: &[u8], mut images: &[Block]) -> Option<Vec<Entry>> {
             name: name.into(),
             inode: inode.into(),
             images: homes.zip(here.iter().cloned()).collect(),
-            sums: sums.chunks_exact(size_of::<RawSum>()).map(parse_sum).collect::<Option<_>>()?,
+            sums: sums.collect::<Option<_>>()?,
             needs_flush: false,
         });
     }
     Some(entries)
 }
 
-fn parse_sum(bytes: &[u8]) -> Option<DataSum> {
+fn parse_sum(bytes: &[u8], size: usize) -> Option<DataSum> {
     let raw = RawSum::read_from_bytes(bytes).ok()?;
     let (block, len, sum) = (raw.s_block.get(), raw.s_len.get(), raw.s_sum.get());
-    (len as usize <= BLOCK_SIZE).then_some(DataSum { block, len, sum })
+    (len as usize <= size).then_some(DataSum { block, len, sum })
 }
 
 #[cfg(test)]
@@ -329,6 +340,7 @@ mod tests {
     use super::*;
 
     const SEED: u32 = 7;
+    const SIZES: [usize; 3] = [1024, 2048, 4096];
 
     fn record() -> Record {
         let image = |n: u64| (1000 + n, Block::from_prefix(&n.to_le_bytes()));
@@ -340,57 +352,78 @@ mod tests {
             name: format!("file {ino}").into_bytes().into(),
             inode: vec![ino as u8; 256].into(),
             images: (0..images).map(image).collect(),
-            sums: (0..images).map(|n| DataSum::of(n, 9 * n as u32, &[7; BLOCK_SIZE])).collect(),
+            sums: (0..images).map(|n| DataSum::of(n, 9 * n as u32, &[7; 1024])).collect(),
             needs_flush: false,
         };
         let entries = vec![entry(12, 2), entry(13, 0), entry(14, 3)];
         Record { sub: 1 << 40, entries }
     }
 
-    fn blocks(record: &Record) -> Vec<Block> {
-        let (mut blocks, commit) = record.emit(SEED);
+    fn blocks(record: &Record, size: usize) -> Vec<Block> {
+        let (mut blocks, commit) = record.emit(size, SEED);
         blocks.push(commit);
         blocks
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let record = record();
-        let blocks = blocks(&record);
-        assert_eq!(blocks.len() as u32, record.blocks());
-        assert_eq!(Record::blocks_from(&blocks[0][..]), Some(record.blocks()));
-        assert_eq!(Record::parse(&blocks, SEED), Some(record));
-        assert_eq!(Record::parse(&blocks, SEED + 1), None);
+        for size in SIZES {
+            let record = record();
+            let blocks = blocks(&record, size);
+            let parsed = |seed| Record::parse(&blocks, size, seed);
+            assert_eq!(blocks.len() as u32, record.blocks(size));
+            assert_eq!(Record::blocks_from(&blocks[0][..]), Some(record.blocks(size)));
+            assert!(blocks.iter().all(|block| block[size..].iter().all(|byte| *byte == 0)));
+            assert_eq!((parsed(SEED), parsed(SEED + 1)), (Some(record), None));
+        }
+    }
+
+    /// Only an image says so: nothing is read beyond a block.
+    #[test]
+    fn data_longer_than_a_block_is_no_record() {
+        let mut record = record();
+        record.entries[0].sums = vec![DataSum::of(9, 2000, &[7; 4096])];
+        for (size, is_one) in [(1024, false), (2048, true)] {
+            let blocks = blocks(&record, size);
+            assert_eq!(Record::parse(&blocks, size, SEED).is_some(), is_one);
+        }
+        assert!(!record.entries[0].sums[0].holds_for(&[7; 1024]));
+    }
+
+    /// Some bytes of each block.
+    fn bytes(blocks: usize, size: usize) -> impl Iterator<Item = (usize, usize)> {
+        (0..blocks)
+            .flat_map(move |at| (0..size).step_by(97).chain(0..40).map(move |byte| (at, byte)))
     }
 
     #[test]
     fn a_record_of_which_a_byte_is_missing_is_none() {
-        let record = record();
-        let whole = blocks(&record);
-        for at in 0..whole.len() {
-            for byte in (0..BLOCK_SIZE).step_by(97).chain(0..40) {
+        for size in SIZES {
+            let whole = blocks(&record(), size);
+            for (at, byte) in bytes(whole.len(), size) {
                 let mut torn = whole.clone();
                 torn[at].make_mut()[byte] ^= 1;
                 // Behind what it says, a commit block has nothing.
                 let is_padding = at + 1 == whole.len() && byte >= 40;
-                assert_eq!(Record::parse(&torn, SEED).is_none(), !is_padding, "{at}: {byte}");
+                let is_none = Record::parse(&torn, size, SEED).is_none();
+                assert_eq!(is_none, !is_padding, "{size}, {at}: {byte}");
             }
+            assert_eq!(Record::parse(&whole[..2], size, SEED), None);
+            assert_eq!(Record::parse(&[], size, SEED), None);
         }
-        assert_eq!(Record::parse(&whole[..2], SEED), None);
-        assert_eq!(Record::parse(&[], SEED), None);
     }
 
     #[test]
     fn floors_come_back_and_say_what_counts() {
         let floors = Floors(vec![Tid(7), Tid(u32::MAX)]);
-        let block = floors.emit();
+        let block = floors.emit(1024);
         assert_eq!(Floors::parse(&block[..]), Some(floors.clone()));
         let counts = |area, tid| floors.are_below(Id { area, tid: Tid(tid) });
         assert!(counts(0, 8) && counts(1, 0), "numbers go round");
         assert!(!counts(0, 7) && !counts(1, u32::MAX) && !counts(2, 9));
         for byte in 0..24 {
             let mut torn = block.clone();
-            torn.make_mut()[byte] ^= 1;
+            torn[byte] ^= 1;
             assert_eq!(Floors::parse(&torn[..]), None, "byte {byte}");
         }
     }
@@ -399,8 +432,10 @@ mod tests {
     fn a_long_record_has_several_header_blocks() {
         let mut record = record();
         record.entries = vec![record.entries[1].clone(); 40];
-        let blocks = blocks(&record);
-        assert_eq!(blocks.len(), 4);
-        assert_eq!(Record::parse(&blocks, SEED), Some(record));
+        for (size, headers) in [(1024, 12), (4096, 3)] {
+            let blocks = blocks(&record, size);
+            assert_eq!(blocks.len(), headers + 1);
+            assert_eq!(Record::parse(&blocks, size, SEED), Some(record.clone()));
+        }
     }
 }

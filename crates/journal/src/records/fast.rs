@@ -33,6 +33,8 @@ use crate::{Client, Journal};
 pub(crate) struct Fast {
     how: &'static Recording,
     blocks: Range<u32>,
+    /// Bytes of a block.
+    size: usize,
     /// The transaction that was running, and blocks used on top of the one before.
     used: Mutex<(Tid, u32)>,
     pub(super) counts: Counts,
@@ -47,18 +49,20 @@ impl Fast {
         let mut blocks = superblock.fast_commit_area();
         blocks.end -= 1;
         let used = Mutex::ranked(Rank::Log, "fast commit area", (Tid(0), 0)).keyed(1 << 32);
-        Ok(Self { how, blocks, used, counts: Counts::default() })
+        let size = superblock.block_size() as usize;
+        Ok(Self { how, blocks, size, used, counts: Counts::default() })
     }
 
-    /// The blocks that say `changes`, and where they go; `None` if there is no room. The caller
-    /// leads, so blocks are written in the order of their places.
+    /// The blocks that say `changes`, and where they go; `None` if there is no room, or
+    /// a block has none for one of them. The caller leads, so blocks are written in the order of
+    /// their places.
     fn place(&self, tid: Tid, changes: &[fast::Change]) -> Option<(u32, Vec<Block>)> {
         let mut used = self.used.lock();
         if used.0 != tid {
             *used = (tid, 0);
         }
         let is_first = used.1 == 0;
-        let blocks = fast::emit(changes, tid, is_first);
+        let blocks = fast::emit(changes, tid, is_first, self.size)?;
         let most = if is_first { 1 } else { self.blocks.len() - used.1 as usize };
         let at = self.blocks.start + used.1;
         (blocks.len() <= most).then(|| {

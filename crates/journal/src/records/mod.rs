@@ -81,6 +81,8 @@ pub(crate) struct Records {
     /// First block of the first area, and blocks of each.
     first: u32,
     blocks: u32,
+    /// Bytes of a block.
+    size: usize,
     /// Number of the next record.
     subs: Line,
     /// One for each core, or one for all.
@@ -132,6 +134,7 @@ impl Records {
             areas: (0..u64::from(space.areas)).map(slots).collect(),
             first: space.first,
             blocks: space.blocks,
+            size: superblock.block_size() as usize,
             subs: Line::new(1),
             groups: match how.holds {
                 Holds::CoresGroup => (0..space.areas).map(|_| Groups::new()).collect(),
@@ -166,7 +169,7 @@ impl Records {
             *slots = Slots::new(self.blocks);
         }
         let of: Frontier = record.entries.iter().map(|entry| entry.of).collect();
-        let at = slots.reserve(record.blocks(), of, are_valid);
+        let at = slots.reserve(record.blocks(self.size), of, are_valid);
         at.map(|at| Slot { area, at }).ok_or_else(|| slots.oldest())
     }
 

@@ -153,7 +153,7 @@ impl<C: Client, S: Source> RecordRun<'_, C, S> {
             // All data has been completed, and other callers of a group wait for this one.
             self.flush_record()?;
         }
-        let (blocks, commit) = record.emit(ring.seed);
+        let (blocks, commit) = record.emit(ring.size, ring.seed);
         self.records.counts.runs.fetch_add(1);
         self.records.counts.blocks.fetch_add(blocks.len() as u64 + 1);
         self.record = Some((slot, blocks, commit));

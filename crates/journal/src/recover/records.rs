@@ -8,6 +8,8 @@
 
 use std::collections::BTreeSet;
 
+use drive::Block;
+
 use super::judge::Judged;
 use crate::error::{Error, Result};
 use crate::ondisk::record::{Entry, Floors, Record};
@@ -17,9 +19,6 @@ impl Log<'_> {
     /// What counts of the records, oldest first; nothing if the log has no areas for them.
     pub fn live_records(&mut self, floors: &Floors) -> Result<Vec<Record>> {
         let Some(space) = self.superblock().records() else { return Ok(Vec::new()) };
-        if self.volume().block_size() != drive::BLOCK_SIZE {
-            return Err(Error::unsupported("records in blocks of less than 4 KiB"));
-        }
         let mut found = Vec::new();
         for area in 0..space.areas {
             let first = space.first + area * space.blocks;
@@ -29,7 +28,7 @@ impl Log<'_> {
                 // A record that was not complete may lie in front of one that is.
                 at += match self.record_at(at, end)? {
                     Some(mut record) => {
-                        let blocks = record.blocks();
+                        let blocks = record.blocks(self.volume().block_size());
                         record.entries.retain(|entry| floors.are_below(entry.of));
                         found.extend((!record.entries.is_empty()).then_some(record));
                         blocks
@@ -62,9 +61,13 @@ impl Log<'_> {
     }
 
     fn has_data_of(&self, entry: &Entry) -> Result<bool> {
-        let (io, blocks) = (self.volume().io(), self.volume().blocks());
+        let volume = self.volume();
         for sum in &entry.sums {
-            if sum.block >= blocks || !sum.holds_for(io.read(sum.block)?.bytes()) {
+            if sum.block >= volume.blocks() {
+                return Ok(false);
+            }
+            let (lba, range) = volume.place(sum.block);
+            if !sum.holds_for(&volume.io().read(lba)?[range]) {
                 return Ok(false);
             }
         }
@@ -87,14 +90,14 @@ impl Log<'_> {
     }
 
     fn record_at(&mut self, at: u32, end: u32) -> Result<Option<Record>> {
-        let (block, _) = self.read(at)?;
-        let Some(count) = Record::blocks_from(&block[..]).filter(|count| *count <= end - at) else {
-            return Ok(None);
-        };
+        let (block, range) = self.read(at)?;
+        let count = Record::blocks_from(&block[range]).filter(|count| *count <= end - at);
+        let Some(count) = count else { return Ok(None) };
         let mut blocks = Vec::with_capacity(count as usize);
         for block in at..at + count {
-            blocks.push(self.read(block)?.0);
+            let (block, range) = self.read(block)?;
+            blocks.push(Block::from_prefix(&block[range]));
         }
-        Ok(Record::parse(&blocks, self.superblock().seed()))
+        Ok(Record::parse(&blocks, self.volume().block_size(), self.superblock().seed()))
     }
 }
