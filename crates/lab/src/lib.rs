@@ -10,6 +10,7 @@ pub mod bench;
 pub mod campaign;
 mod error;
 pub mod explore;
+mod extra;
 pub mod minimise;
 pub mod oracle;
 pub mod paper;
@@ -26,6 +27,7 @@ use std::path::Path;
 use cores::{Machine, Profile};
 
 pub use error::{Error, Result};
+pub use extra::Extra;
 
 /// Nanoseconds on the current machine's clock.
 pub(crate) fn now_ns() -> u64 {

@@ -10,7 +10,7 @@ use super::{Bound, Counts, Explored, end_of, explore_from};
 use crate::campaign::shard::Shard;
 use crate::campaign::{Failure, Job, Progress};
 use crate::workload::Rng;
-use crate::{Result, rig};
+use crate::{Extra, Result, rig};
 use vfs::kind::Format;
 use vfs::kind::Technique;
 
@@ -33,6 +33,8 @@ pub struct Batch {
     pub length: u32,
     /// Not all sequences, but random ones until there are this many states.
     pub sample: Option<usize>,
+    /// What its volumes have besides.
+    pub extra: Extra,
     /// A deliberate fault, by name.
     pub inject: Option<String>,
     /// Decides everything random.
@@ -60,6 +62,9 @@ pub struct BatchResult {
     pub mode: String,
     /// The drive's profile.
     pub drive: String,
+    /// What the volumes had besides.
+    #[serde(flatten)]
+    pub extra: Extra,
     /// Operations in a sequence.
     pub length: u32,
     /// Whether these are all sequences of that length.
@@ -89,6 +94,7 @@ pub fn run(batch: &Batch, shard: Option<Shard>, progress: &Progress) -> Result<E
     let result = BatchResult {
         mode: batch.technique.name.into(),
         drive: batch.drive.clone(),
+        extra: batch.extra.clone(),
         length: batch.length,
         complete: batch.sample.is_none(),
         seed: batch.seed,
@@ -166,8 +172,8 @@ fn share(mut sequences: Vec<Sequence>, shard: Option<Shard>) -> Vec<Sequence> {
 impl BatchResult {
     /// Whether both belong to one batch.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
-        (&self.mode, &self.drive, self.length, self.complete, self.seed)
-            == (&other.mode, &other.drive, other.length, other.complete, other.seed)
+        (&self.mode, &self.drive, &self.extra, self.length, self.complete, self.seed)
+            == (&other.mode, &other.drive, &other.extra, other.length, other.complete, other.seed)
     }
 }
 
@@ -228,14 +234,16 @@ fn in_parallel<T: Send + 'static>(
 }
 
 fn job(batch: &Batch, sequence: &Sequence) -> Job {
-    let Batch { drive, seed, inject, .. } = batch;
+    let Batch { drive, seed, inject, extra, .. } = batch;
     let fault = inject.as_ref().map_or_else(String::new, |fault| format!(" --inject {fault}"));
     let command = format!(
         "strandline crash --every-state --fs {} --drive {drive} --workload {sequence} \
-         --seed {seed}{fault}",
-        batch.format.name()
+         --seed {seed}{fault}{}",
+        batch.format.name(),
+        extra.arguments()
     );
     let workload = Arc::new(sequence.clone());
     let sound = Job::new(batch.format, drive, workload, batch.technique, *seed);
-    Job { inject: inject.clone(), command, ..sound }
+    let Extra { mount_opts, features } = extra.clone();
+    Job { inject: inject.clone(), mount_opts, features, command, ..sound }
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use vfs::kind::{Format, Technique};
 
 use crate::rig::Left;
-use crate::{CAMPAIGN_MACHINE, Error, Result, profile_named};
+use crate::{CAMPAIGN_MACHINE, Error, Extra, Result, profile_named};
 
 /// The most preemptions of an odd seed.
 const PREEMPTIONS: u64 = 3;
@@ -29,7 +29,7 @@ pub struct Stage {
     /// The file system of scenarios over a volume.
     pub format: &'static dyn Format,
     /// Mount options of every volume.
-    options: &'static str,
+    options: String,
     /// Its empty volume.
     empty: Left,
     /// A nearly full one, on a drive with zones, for structures that need it.
@@ -133,6 +133,7 @@ impl Structure {
 pub fn explore(
     structure: &'static Structure,
     (format, way): (&'static dyn Format, Option<&'static Technique>),
+    extra: &Extra,
     first: u64,
     count: u64,
     step: &mut dyn FnMut(),
@@ -145,21 +146,27 @@ pub fn explore(
     }
     let make = way.or_else(|| format.techniques().first().copied());
     let make = make.ok_or_else(|| Error::Usage("a file system without techniques".into()))?;
-    let empty = volumes::empty(format, make)?;
-    let nearly_full = structure.zoned.then(|| volumes::nearly_full(format, make)).transpose()?;
-    let options = way.map_or("", |way| way.options);
+    let more = &extra.features;
+    let empty = volumes::empty(format, make, more)?;
+    let nearly_full =
+        structure.zoned.then(|| volumes::nearly_full(format, make, more)).transpose()?;
+    let options = [way.map_or("", |way| way.options), &extra.mount_opts];
+    let options = options.map(|words| format!("{words},")).concat();
+    let options = options.trim_matches(',');
     let (mut switches, mut failed) = (0, Vec::new());
     for seed in (0..count).map(|n| first.wrapping_add(n)) {
         let (empty, nearly_full) = (empty.clone(), nearly_full.clone());
+        let options = options.to_owned();
         let stage = Arc::new(Stage { format, options, empty, nearly_full, seed });
         let (check, switched) = one(structure, &stage)?;
         switches += switched;
         if let Err(what) = check {
             let mode = way.map_or_else(String::new, |way| format!(" --modes {way}"));
             let replay = format!(
-                "strandline lab schedules {} --fs {}{mode} --seed {seed} --count 1",
+                "strandline lab schedules {} --fs {}{mode}{} --seed {seed} --count 1",
                 structure.name,
-                format.name()
+                format.name(),
+                extra.arguments()
             );
             failed.push(Failed { seed, what, replay });
         }

@@ -27,9 +27,9 @@ pub(super) const TIMES: u64 = 3;
 
 pub(super) type Threads = Vec<Box<dyn FnOnce() -> Check + Send>>;
 
-/// A medium with an empty volume.
-pub(super) fn empty(format: &'static dyn Format, way: &Technique) -> Result<Left> {
-    Ok(made(DRIVE, format, way)?.power_off())
+/// A medium with an empty volume, with `more` features.
+pub(super) fn empty(format: &'static dyn Format, way: &Technique, more: &str) -> Result<Left> {
+    Ok(made(DRIVE, format, way, more)?.power_off())
 }
 
 /// Whether it makes volumes on drives with zones.
@@ -38,9 +38,13 @@ pub(super) fn takes_zones(format: &'static dyn Format) -> Result<bool> {
     Ok(format.techniques().first().is_some_and(|way| (way.runs_on)(ssd.identify())))
 }
 
-/// A medium with a volume that has [`FREE`] blocks left.
-pub(super) fn nearly_full(format: &'static dyn Format, way: &Technique) -> Result<Left> {
-    let medium = made(ZONED, format, way)?;
+/// A medium with a volume that has [`FREE`] blocks left, and `more` features.
+pub(super) fn nearly_full(
+    format: &'static dyn Format,
+    way: &Technique,
+    more: &str,
+) -> Result<Left> {
+    let medium = made(ZONED, format, way, more)?;
     let fs = format.mount(medium.drive(), "").map_err(Error::of("mount"))?;
     let fill = || -> vfs::Result<()> {
         let file = fs.create(fs.root(), b"filler", 0o644, Creator::default())?.ino;
@@ -54,14 +58,14 @@ pub(super) fn nearly_full(format: &'static dyn Format, way: &Technique) -> Resul
     Ok(medium.power_off())
 }
 
-fn made(drive: &str, format: &'static dyn Format, way: &Technique) -> Result<Medium> {
+fn made(drive: &str, format: &'static dyn Format, way: &Technique, more: &str) -> Result<Medium> {
     let drive = rig::kit(drive, 0)?;
     let kit = match (way.runs_on)(&drive.identify()?) {
         true => drive,
         false => rig::kit(MEMORY, MEMORY_ROOM)?,
     };
     let medium = kit.make(Timing::Instant, 1)?;
-    rig::make_for(format, &medium.drive(), way, way.options, "")?;
+    rig::make_for(format, &medium.drive(), way, way.options, more)?;
     Ok(medium)
 }
 
@@ -127,7 +131,7 @@ impl Stage {
     /// What `see` sees on a drive after a power cut left `state`, and nothing wrong with it.
     pub(super) fn after_cut(&self, state: Left, see: impl FnOnce(&dyn Volume) -> Check) -> Check {
         let drive = state.power_on(Timing::Instant, self.seed).drive();
-        let fs = said("mount after the cut", self.format.mount(drive.clone(), self.options))?;
+        let fs = said("mount after the cut", self.format.mount(drive.clone(), &self.options))?;
         see(&*fs)?;
         said("unmount after the cut", fs.unmount())?;
         self.sound(&drive)

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use f2fs::technique;
+use lab::Extra;
 use lab::campaign::shard::{Part, Share, merge};
 use lab::campaign::{Job, Progress};
 use lab::explore::batch::{self, Batch};
@@ -34,6 +35,7 @@ fn every_single_operation() {
                 technique: mode,
                 length: 1,
                 sample: None,
+                extra: Extra::default(),
                 inject: None,
                 seed: 1,
                 threads: 2,
@@ -113,6 +115,7 @@ fn shares_of_an_exploration_add_up() {
         technique: technique::POSIX,
         length: if sample { 2 } else { 1 },
         sample: sample.then_some(150),
+        extra: Extra::default(),
         inject: Some("drop-flush".into()),
         seed: 5,
         threads: 2,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lab::Extra;
 use lab::campaign::Progress;
 use lab::explore::batch::{self, Batch};
 use lab::schedules::{ALL, explore};
@@ -42,6 +43,7 @@ fn every_single_operation() {
         technique: technique("fast"),
         length: 1,
         sample: None,
+        extra: Extra::default(),
         inject: None,
         seed: 1,
         threads: 2,
@@ -57,7 +59,8 @@ fn schedules(count: u64) {
     for structure in ALL.iter().filter(|structure| !structure.injected) {
         if structure.suits(format).expect("a built-in drive") {
             let way = (format, Some(technique("fast")));
-            let found = explore(structure, way, 0, count, &mut || ()).expect("the machine runs");
+            let found = explore(structure, way, &Extra::default(), 0, count, &mut || ());
+            let found = found.expect("the machine runs");
             let failed: Vec<_> = found.failed.iter().map(|f| (&f.what, &f.replay)).collect();
             assert!(failed.is_empty(), "{}: {failed:?}", structure.name);
         }

@@ -13,4 +13,5 @@ mod memory;
 mod plainfs;
 mod records;
 mod schedules;
+mod small_blocks;
 mod threads;

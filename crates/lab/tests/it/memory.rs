@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lab::Extra;
 use lab::campaign::{self, Job, Progress};
 use lab::explore::ace::{Change, Sequence};
 use lab::explore::batch::{self, Batch, BatchResult};
@@ -28,9 +29,10 @@ fn silent() -> Progress {
 }
 
 fn batch(mode: &str, drive: &str, length: u32, sample: Option<usize>) -> BatchResult {
-    let (technique, inject) = (technique(mode), None);
+    let (technique, inject, extra) = (technique(mode), None, Extra::default());
     let (format, drive) = (format(), drive.to_owned());
-    let batch = Batch { format, drive, technique, length, sample, inject, seed: 1, threads: 2 };
+    let batch =
+        Batch { format, drive, technique, length, sample, extra, inject, seed: 1, threads: 2 };
     assert!(batch.applies().expect("a drive"));
     let result = batch::run(&batch, None, &silent()).expect("it runs").result;
     println!("{mode} {}: {} sequences, {:?}", batch.drive, result.sequences, result.counts);
@@ -173,7 +175,8 @@ fn schedules_keep_what_returned(structures: &[&str], count: u64) {
         let structure = schedules::named(structure).expect("known");
         for mode in DESIGNS {
             let on = (format(), Some(technique(mode)));
-            let found = schedules::explore(structure, on, 0, count, &mut || ()).expect("it runs");
+            let found = schedules::explore(structure, on, &Extra::default(), 0, count, &mut || ())
+                .expect("it runs");
             assert_eq!(found.failed, [], "{mode} {}", structure.name);
         }
     }

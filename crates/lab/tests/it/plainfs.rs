@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lab::Extra;
 use lab::campaign::{Job, ModeResult, Progress, run};
 use lab::explore::batch::{self, Batch, Explorations};
 use lab::workload;
@@ -31,6 +32,7 @@ fn exploration(fs: &str, technique: &str) -> Explorations {
         technique: subjects::technique(format, technique).expect("a known technique"),
         length: 1,
         sample: None,
+        extra: Extra::default(),
         inject: None,
         seed: 1,
         threads: 2,

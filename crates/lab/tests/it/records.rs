@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lab::Extra;
 use lab::campaign::{CHECK_EVERY, Job, ModeResult};
 use lab::workload::{self, Workload, small};
 use vfs::kind::Technique;
@@ -10,9 +11,9 @@ use vfs::kind::Technique;
 use crate::harness::{self, broken, every_cut};
 
 const DRIVE: &str = "conventional-noplp";
-const MODES: [&str; 3] = ["ijournal", "grouped", "zgrouped"];
+pub(crate) const MODES: [&str; 3] = ["ijournal", "grouped", "zgrouped"];
 /// The same with mount options: records with the checksums of their data.
-const ONE_FLUSH: [&str; 3] =
+pub(crate) const ONE_FLUSH: [&str; 3] =
     ["ijournal,record_csum", "grouped,record_csum", "zgrouped,record_csum"];
 /// Workloads whose fsyncs write a record or a fast commit.
 pub(crate) const SMALL: [&str; 11] = [
@@ -35,7 +36,7 @@ pub(crate) fn technique(name: &str) -> &'static Technique {
 }
 
 /// A `mode` is a technique, and mount options behind a comma.
-fn job(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
+fn job(features: &str, workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
     let (mode, mount_opts) = mode.split_once(',').unwrap_or((mode, ""));
     let mode = technique(mode);
     let job = match small::named(workload) {
@@ -43,13 +44,13 @@ fn job(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
         None => harness::job(workload::named(workload, 0).expect("it is known"), DRIVE, mode, seed),
     };
     let mut command = job.command.replace("--drive", "--fs ext4 --drive");
-    if !mount_opts.is_empty() {
-        command += &format!(" --mount-opts {mount_opts}");
-    }
+    let extra = Extra { mount_opts: mount_opts.into(), features: features.into() };
+    command += &extra.arguments();
     Job {
         format: subjects::named("ext4").expect("it is known"),
         inject: inject.map(str::to_owned),
-        mount_opts: mount_opts.into(),
+        mount_opts: extra.mount_opts,
+        features: extra.features,
         command,
         check_every: CHECK_EVERY,
         ..job
@@ -57,17 +58,28 @@ fn job(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
 }
 
 pub(crate) fn cut(workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> ModeResult {
-    every_cut(job(workload, mode, seed, inject)).unwrap_or_else(|error| panic!("{error}"))
+    every_cut(job("", workload, mode, seed, inject)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// How many cuts there were, none of which broke a promise.
 pub(crate) fn hold(workloads: &[&str], modes: &[&str], seeds: std::ops::Range<u64>) -> usize {
+    hold_on("", workloads, modes, seeds)
+}
+
+/// As [`hold`], on volumes with these features.
+pub(crate) fn hold_on(
+    features: &str,
+    workloads: &[&str],
+    modes: &[&str],
+    seeds: std::ops::Range<u64>,
+) -> usize {
     let mut cuts = 0;
     for workload in workloads {
         for mode in modes {
             for seed in seeds.clone() {
-                let result = cut(workload, mode, seed, None);
-                assert_eq!(broken(&result), None, "{workload}, {mode}, seed {seed}");
+                let result = every_cut(job(features, workload, mode, seed, None));
+                let result = result.unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(broken(&result), None, "{workload}, {mode}, {features}, seed {seed}");
                 cuts += result.cuts;
             }
         }

@@ -1,5 +1,6 @@
 //! Structures under many schedules, and races that are found.
 
+use lab::Extra;
 use lab::schedules::{ALL, Explored, Structure, explore, named};
 
 /// Schedules of each structure on every run of the tests.
@@ -11,7 +12,8 @@ fn run(structure: &'static Structure, first: u64, count: u64) -> Explored {
 
 fn run_on(fs: &str, structure: &'static Structure, first: u64, count: u64) -> Explored {
     let format = subjects::named(fs).expect("it is known");
-    explore(structure, (format, None), first, count, &mut || ()).expect("the machine runs")
+    explore(structure, (format, None), &Extra::default(), first, count, &mut || ())
+        .expect("the machine runs")
 }
 
 fn all_hold(fs: &str, count: u64) {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use lab::Extra;
 use lab::record::strace;
 use lab::report::counted;
 use lab::workload::{self, Script, Tree, TreeSource, Workload};
@@ -31,6 +32,25 @@ pub(crate) struct CampaignArgs {
     /// What was found as JSON: an object per mode, or the report
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What the volumes of a run have besides what their mode needs.
+#[derive(Args, Clone)]
+pub(crate) struct ExtraArgs {
+    /// Mount options besides those of the mode, as for mount -o
+    #[arg(long = "mount-options", alias = "mount-opts", default_value = "", short = 'o')]
+    #[arg(value_name = "OPTIONS", hide_default_value = true)]
+    pub(crate) mount_opts: String,
+    /// Features of the volume besides those that the mode needs, as for mkfs -O; of ext4 also
+    /// block_size=1024 or 2048
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) features: String,
+}
+
+impl From<ExtraArgs> for Extra {
+    fn from(ExtraArgs { mount_opts, features }: ExtraArgs) -> Self {
+        Self { mount_opts, features }
+    }
 }
 
 /// What loads are made from, besides their names.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use lab::Extra;
 use lab::campaign::shard::{Part, Pick, Shard, Share};
 use lab::campaign::{self, CutPoints, Job, ModeResult};
 use lab::explore;
@@ -13,7 +14,7 @@ use lab::workload::{self, Script, Workload, shell_word};
 use serde::Serialize;
 use vfs::kind::{Format, Technique};
 
-use super::campaign::{CampaignArgs, LoadArgs, techniques};
+use super::campaign::{CampaignArgs, ExtraArgs, LoadArgs, techniques};
 use super::kernel_crash::{self, Agent, KernelArgs, Task};
 use super::merge::Merge;
 use super::record::Record;
@@ -96,14 +97,8 @@ pub(crate) struct Crash {
     print_workload: bool,
     #[command(flatten)]
     campaign: CampaignArgs,
-    /// Mount options besides those of the mode, as for mount -o
-    #[arg(long = "mount-options", alias = "mount-opts", default_value = "", short = 'o')]
-    #[arg(value_name = "OPTIONS", hide_default_value = true)]
-    mount_opts: String,
-    /// Features of the volume besides those that the mode needs, as for mkfs -O; of ext4 also
-    /// block_size=1024 or 2048
-    #[arg(long, default_value = "", hide_default_value = true)]
-    features: String,
+    #[command(flatten)]
+    extra: ExtraArgs,
     #[command(flatten)]
     kernel: KernelArgs,
     #[arg(long, help = format!(
@@ -247,7 +242,7 @@ impl Crash {
             points: self.points(),
             seed: self.campaign.seed,
             inject: self.inject.as_deref(),
-            options: &self.mount_opts,
+            options: &self.extra.mount_opts,
             json: self.campaign.json,
             command: self.command_line(),
         })
@@ -378,8 +373,8 @@ impl Crash {
             drive: self.drive().into(),
             workload,
             technique: mode,
-            mount_opts: self.mount_opts.clone(),
-            features: self.features.clone(),
+            mount_opts: self.extra.mount_opts.clone(),
+            features: self.extra.features.clone(),
             inject: self.inject.clone(),
             cuts: self.campaign.cuts as usize,
             seed: self.campaign.seed,
@@ -396,13 +391,8 @@ impl Crash {
 
     fn command_for(&self, workload: &str) -> String {
         let (fs, drive, workload) = (&self.fs, self.drive(), shell_word(workload));
-        let mut text = format!("strandline crash --fs {fs} --drive {drive} --workload {workload}");
-        for (name, words) in [("mount-options", &self.mount_opts), ("features", &self.features)] {
-            if !words.is_empty() {
-                text += &format!(" --{name} {}", shell_word(words));
-            }
-        }
-        text
+        let extra = Extra::from(self.extra.clone()).arguments();
+        format!("strandline crash --fs {fs} --drive {drive} --workload {workload}{extra}")
     }
 
     /// This command line without the modes.

@@ -15,7 +15,7 @@ use lab::report::counted;
 use serde::Serialize;
 use vfs::kind::Format;
 
-use super::campaign::{at_least_one, techniques};
+use super::campaign::{ExtraArgs, at_least_one, techniques};
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::interrupt::Interrupt;
 use crate::known;
@@ -32,6 +32,7 @@ Examples:
   strandline lab explore --length 1 --table outcomes.md
   strandline lab explore --length 2 --modes oprw-strict --drives zn540-noplp
   strandline lab explore --length 3 --states 100000 --json
+  strandline lab explore --fs ext4 --modes zgrouped -o record_csum --features block_size=1024
   strandline lab explore --length 2 --shard 1/4 > 1.jsonl      and so on, then
   strandline crash merge 1.jsonl 2.jsonl 3.jsonl 4.jsonl")]
 pub(crate) struct Explore {
@@ -54,6 +55,8 @@ pub(crate) struct Explore {
     /// conventional-noplp, or pm for a file system that runs on neither]
     #[arg(long, value_delimiter = ',', hide_default_value = true)]
     drives: Vec<String>,
+    #[command(flatten)]
+    extra: ExtraArgs,
     /// Deliberate fault; see `strandline crash --help`
     #[arg(long)]
     inject: Option<String>,
@@ -102,6 +105,7 @@ impl Explore {
                     technique: mode,
                     length: self.length,
                     sample: self.states,
+                    extra: self.extra.clone().into(),
                     inject: self.inject.clone(),
                     seed: self.seed,
                     threads: self.threads,

@@ -1,11 +1,12 @@
 //! `strandline lab schedules`: short scenarios of several threads, under many schedules.
 
 use clap::Args;
+use lab::Extra;
 use lab::report::counted;
 use lab::schedules::{self, Explored, Structure};
 use vfs::kind::{Format, Technique};
 
-use super::campaign::techniques;
+use super::campaign::{ExtraArgs, techniques};
 use crate::failure::{Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
@@ -33,6 +34,8 @@ pub(crate) struct Schedules {
     /// system for persistent memory, each]
     #[arg(long, value_delimiter = ',', hide_default_value = true)]
     modes: Vec<String>,
+    #[command(flatten)]
+    extra: ExtraArgs,
     /// One JSON object per structure
     #[arg(long)]
     json: bool,
@@ -46,7 +49,8 @@ fn structures() -> String {
          Examples:\n  \
          strandline lab schedules\n  \
          strandline lab schedules fsync checkpoint --count 10000\n  \
-         strandline lab schedules race --count 100",
+         strandline lab schedules race --count 100\n  \
+         strandline lab schedules --fs ext4 --modes zgrouped -o record_csum",
         schedules::ALL.iter().map(about).collect::<String>()
     )
 }
@@ -68,13 +72,14 @@ impl Schedules {
                 names.iter().map(|name| schedules::named(name)).collect::<Result<Vec<_>, _>>()?
             }
         };
+        let extra: Extra = self.extra.clone().into();
         let mut code = 0;
         for way in self.ways(format)? {
             for &structure in &chosen {
                 let progress = Progress::new(self.count, structure.name, self.json);
                 let step = &mut || progress.step();
                 let on = (format, way);
-                let found = schedules::explore(structure, on, self.seed, self.count, step)?;
+                let found = schedules::explore(structure, on, &extra, self.seed, self.count, step)?;
                 progress.finish();
                 match self.json {
                     true => out::json(&found)?,

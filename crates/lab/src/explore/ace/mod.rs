@@ -262,7 +262,10 @@ impl World<'_> {
             Change::Symlink => return Ok((fs.symlink(root, b"s", b"d/b")?, root)),
             // A file system without attributes changes nothing here, and makes that durable.
             Change::Xattr if !fs.has_xattrs(a) => {}
-            Change::Xattr => fs.set_xattr(a, b"user.note", &self.rng.bytes(2000))?,
+            Change::Xattr => {
+                let len = note_len(fs)?;
+                fs.set_xattr(a, b"user.note", &self.rng.bytes(len))?;
+            }
             Change::Chmod => {
                 let mtime = vfs::Timespec { secs: 1_000_000_000, nanos: 7 };
                 fs.set_meta(a, 0o4750, (1000, 100), mtime)?;
@@ -339,6 +342,12 @@ impl Workload for Sequence {
         }
         Ok(())
     }
+}
+
+/// Bytes of a long attribute: ext4 has room for all of a file's in one block.
+fn note_len(fs: &Recorder) -> Result<usize> {
+    let block_size = fs.fs().statfs().map_err(Error::at("statfs", b""))?.block_size;
+    Ok(if block_size < 4096 { block_size as usize / 2 } else { 2000 })
 }
 
 /// What there is besides for calls that are durable when they return.
