@@ -4,6 +4,7 @@
 //! e2fsck is not asked to recover: of our crashes, 1.47 brings what was unlinked to `lost+found`,
 //! and may lose what only the log has.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ::ext4::mkfs::{MkfsOptions, format};
@@ -18,15 +19,18 @@ use crate::verdict::Batch;
 use crate::volumes::{Kind, dump, open};
 
 const SIZE_MIB: u64 = 64;
-/// Of each kind, unless `STRANDLINE_RUNS` says otherwise.
+/// Of each kind, unless `STRANDLINE_RUNS` says otherwise; so many are judged at once.
 const RUNS: u64 = 4;
 const CUTS: u64 = 10;
 /// Operations of a run.
 const OPS: u64 = 600;
 
-fn with_fast_commits() -> MkfsOptions {
+/// A run's volume: one after the other, with blocks of each size.
+fn with_fast_commits(run: u64) -> MkfsOptions {
+    let block_size = Some([4096, 1024, 4096, 2048][run as usize % 4]);
+    let time = 1_700_000_000;
     let mut options =
-        MkfsOptions { lazy_tables: false, time: 1_700_000_000, ..MkfsOptions::default() };
+        MkfsOptions { block_size, lazy_tables: false, time, ..MkfsOptions::default() };
     options.features.change("fast_commit").expect("it is known");
     options
 }
@@ -52,13 +56,22 @@ fn operations(seed: u64, more: f64) -> Vec<Op> {
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_kernel_replays_ours() {
+    shares().for_each(the_kernel_replays_some_of_ours);
+}
+
+/// The runs, as many at a time as are judged at once.
+fn shares() -> impl Iterator<Item = Range<u64>> {
+    (0..runs(RUNS)).step_by(RUNS as usize).map(|first| first..runs(RUNS).min(first + RUNS))
+}
+
+fn the_kernel_replays_some_of_ours(seeds: Range<u64>) {
     let mut batch = Batch::of(&Format, "fast-ours", Kind::Conventional, SIZE_MIB);
-    let mut records = 0;
-    for seed in 0..runs(RUNS) {
+    let (mut records, wanted) = (0, 20 * (seeds.end - seeds.start));
+    for seed in seeds {
         let spec = Spec::named("conventional-noplp").unwrap().blocks(SIZE_MIB * 256);
         let drive = Ssd::new(spec, Timing::Instant, seed).unwrap();
         let dynamic: Arc<dyn Drive> = drive.clone();
-        format(&dynamic, &with_fast_commits()).unwrap();
+        format(&dynamic, &with_fast_commits(seed)).unwrap();
         let fs = Ext4::mount(dynamic, &"journal=fast".parse().unwrap()).unwrap();
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(seed);
         let cuts: Vec<u64> = (0..CUTS).map(|_| chance.random_range(50..OPS)).collect();
@@ -72,7 +85,7 @@ fn the_kernel_replays_ours() {
         }
         records += vfs::kind::Volume::status(&fs)["journal/records"].as_u64().unwrap();
     }
-    assert!(records > 20 * runs(RUNS), "{records} fast commits");
+    assert!(records > wanted, "{records} fast commits");
     batch.judge();
 }
 
@@ -81,7 +94,7 @@ fn the_kernel_replays_ours() {
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn we_replay_the_kernels() {
-    let operations = |run| {
+    let operations = |run: u64| {
         let mut ops = operations(run, 0.0);
         let (made, rest) = ops.split_at_mut(60);
         made.iter_mut().filter(|op| is_fsync(op)).for_each(|op| *op = Op::Sync);
@@ -89,7 +102,9 @@ fn we_replay_the_kernels() {
         made.iter().chain([&Op::Sync]).chain(rest).cloned().collect()
     };
     // A first fast commit of several blocks that is torn is a wrong checksum to it (6.1).
-    kernels("fast-kernels", operations).may_be_refused().judge();
+    for runs in shares() {
+        kernels("fast-kernels", runs, operations).may_be_refused().judge();
+    }
 }
 
 /// All that the kernel's fast commits say, new directories too: we bring it in, and e2fsck finds
@@ -97,22 +112,25 @@ fn we_replay_the_kernels() {
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn we_replay_the_kernels_whatever_they_say() {
-    kernels("fast-all", |run| operations(100 + run, 0.5)).judge_ours();
+    for runs in shares() {
+        kernels("fast-all", runs, |run| operations(100 + run, 0.5)).judge_ours();
+    }
 }
 
 fn is_fsync(op: &Op) -> bool {
     matches!(op, Op::Fsync { .. } | Op::Fdatasync { .. })
 }
 
-/// Crashes of the kernel under these operations.
-fn kernels(name: &str, operations: impl Fn(u64) -> Vec<Op>) -> Batch {
+/// Crashes of the kernel in these runs, of these operations.
+fn kernels(name: &str, runs: Range<u64>, operations: impl Fn(u64) -> Vec<Op>) -> Batch {
     let mut batch = Batch::of(&Format, name, Kind::Conventional, SIZE_MIB);
-    let base = batch.dir().join("base");
-    drive::image::create(&base, &Kind::Conventional.spec(SIZE_MIB)).expect("a drive in a file");
-    format(&open(&base), &with_fast_commits()).unwrap();
-    let runs: Vec<Run> = (0..runs(RUNS))
-        .map(|run| Run { base: base.clone(), options: "rw".to_owned(), ops: operations(run) })
-        .collect();
+    let of = |run: u64| {
+        let base = batch.dir().join(format!("base-{run}"));
+        drive::image::create(&base, &Kind::Conventional.spec(SIZE_MIB)).expect("a drive in a file");
+        format(&open(&base), &with_fast_commits(run)).unwrap();
+        Run { base, options: "rw".to_owned(), ops: operations(run) }
+    };
+    let runs: Vec<Run> = runs.map(of).collect();
     let out = record(&mut batch, &runs, CUTS, "cat /proc/fs/ext4/dm-*/fc_info");
     for run in 0..runs.len() {
         println!("run {run}: {}", String::from_utf8_lossy(&out.file(&format!("look-{run}"))));
