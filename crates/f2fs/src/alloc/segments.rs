@@ -249,11 +249,15 @@ impl Segments {
 
     /// Records which log fills `segno`.
     pub(crate) fn set_log(&mut self, segno: SegNo, log: LogType) {
-        let entry = &mut self.entries[segno as usize];
-        if entry.log != log {
-            entry.log = log;
-        }
+        self.entries[segno as usize].log = log;
         self.dirty.insert(segno);
+    }
+
+    /// Takes a segment into use that holds nothing and in which `log` stands already, as the
+    /// checkpoint says. So its table entry need not be written.
+    pub(crate) fn resume(&mut self, segno: SegNo, log: LogType) {
+        self.set_used(segno);
+        self.entries[segno as usize].log = log;
     }
 
     /// Keeps a free section from being taken, until [`Segments::release`].

@@ -368,7 +368,7 @@ fn make_logs(
             return Err(Error::corrupt("checkpoint blkoff", at.segno, found, "a free log head"));
         }
         if segments.is_free(at.segno) {
-            segments.take(at.segno, log);
+            segments.resume(at.segno, log);
         }
         logs.push(Log { at, summary });
     }

@@ -2,7 +2,7 @@
 //! lock protects, `fs` is the file system around it, and `calls` what programs ask of that. Beside
 //! them are its options, ioctls and settings, and its background work.
 
-pub(crate) mod attributes;
+pub mod attributes;
 mod calls;
 pub mod devices;
 pub(crate) mod engine;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use drive::{Drive, Spec, Ssd, Timing};
 use f2fs::F2fs;
+use f2fs::attributes::NOT_HERE;
 use serde_json::Value;
 use vfs::attributes::Attribute;
 use vfs::kind::Volume;
@@ -90,6 +91,10 @@ fn page() -> String {
     page += "\n## What is only shown\n\n| attribute | Linux | what it says |\n|---|---|---|\n";
     for row in rows.iter().filter(|row| row.allowed.is_none()) {
         writeln!(page, "| `{}` | {} | {} |", row.name, row.since, row.about).unwrap();
+    }
+    page += "\n## What Linux 6.1 has and this does not\n\n| attribute | why not |\n|---|---|\n";
+    for (name, why) in NOT_HERE {
+        writeln!(page, "| `{name}` | {why} |").unwrap();
     }
     page
 }

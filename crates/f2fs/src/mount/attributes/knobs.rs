@@ -165,9 +165,9 @@ knobs! {
     /// Sleep of the gc thread when there is nothing to clean.
     gc_no_gc_sleep_time: "3.12", SLEEP_MS, |v| v.sleep(300_000, 60_000);
     /// How an idle volume is cleaned: 1 cost-benefit, 2 greedy, 3 by age (mounted `atgc`), 0 as
-    /// usual.
+    /// usual. It shows 4, 5 or 6 while `gc_urgent` is 1, 2 or 3.
     gc_idle: "3.12", 0..=3, |_| 0,
-        then |knobs| knobs.gc_urgent = 0, shown |knobs, _| knobs.gc_mode().name().into();
+        then |knobs| knobs.gc_urgent = 0, shown |knobs, _| (knobs.gc_mode() as u64).into();
     /// With more empty segments than this that only a checkpoint frees, one is written.
     reclaim_segments: "3.13", ANY, Geometry::reclaim_segments;
     /// When a block is overwritten where it is; a sum of 1 always, 2 when logs fill holes (SSR), 4
@@ -266,7 +266,7 @@ knobs! {
     /// Wait if there is nothing long enough to tell the drive.
     max_discard_issue_time: "5.17", SLEEP_MS, |_| 60_000;
     /// Rounds left of an urgent or idle mode; 0 means no limit.
-    gc_remaining_trials: "6.1", ANY, |_| 0;
+    gc_remaining_trials: "6.2", ANY, |_| 0;
     /// How many node blocks roll-forward may have to read before an fsync writes a checkpoint; 0
     /// means no limit.
     max_roll_forward_node_blocks: "5.18", ANY, |_| 0;

@@ -6,6 +6,7 @@ mod extensions;
 mod knobs;
 mod limits;
 mod modes;
+mod not_here;
 mod status;
 
 use serde_json::{Map, Value};
@@ -18,6 +19,7 @@ use crate::mount::versions::{Version, has_attribute};
 pub use knobs::Knobs;
 pub(crate) use knobs::{Geometry, MAX_PIN_FAILURES};
 pub use modes::{GcMode, IpuPolicy};
+pub use not_here::NOT_HERE;
 pub use status::Status;
 
 use status::Shown;

@@ -6,7 +6,8 @@ use bitflags::bitflags;
 use crate::alloc::gc::Policy;
 use crate::mount::attributes::Knobs;
 
-/// `gc_urgent` and `gc_idle`: the mode of the gc thread.
+/// `gc_urgent` and `gc_idle`: the mode of the gc thread, numbered as in the kernel (`enum` of
+/// `GC_NORMAL`), because `gc_idle` shows the number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GcMode {
     /// Cost-benefit, when idle.

@@ -14,23 +14,25 @@ use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::superblock::Features;
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT};
 
-/// Features by the names sysfs shows.
-const FEATURES: [(Features, &str); 14] = [
-    (Features::ENCRYPT, "encryption"),
-    (Features::BLKZONED, "blkzoned"),
-    (Features::EXTRA_ATTR, "extra_attr"),
-    (Features::PRJQUOTA, "projquota"),
-    (Features::INODE_CHKSUM, "inode_checksum"),
-    (Features::FLEXIBLE_INLINE_XATTR, "flexible_inline_xattr"),
-    (Features::QUOTA_INO, "quota_ino"),
-    (Features::INODE_CRTIME, "inode_crtime"),
-    (Features::LOST_FOUND, "lost_found"),
-    (Features::VERITY, "verity"),
-    (Features::SB_CHKSUM, "sb_checksum"),
-    (Features::CASEFOLD, "casefold"),
-    (Features::RO, "readonly"),
-    (Features::COMPRESSION, "compression"),
+/// Features by the names that `features` and `feature_list` show.
+const FEATURES: [(Features, &str, &str); 14] = [
+    (Features::ENCRYPT, "encryption", "encryption"),
+    (Features::BLKZONED, "blkzoned", "block_zoned"),
+    (Features::EXTRA_ATTR, "extra_attr", "extra_attr"),
+    (Features::PRJQUOTA, "projquota", "project_quota"),
+    (Features::INODE_CHKSUM, "inode_checksum", "inode_checksum"),
+    (Features::FLEXIBLE_INLINE_XATTR, "flexible_inline_xattr", "flexible_inline_xattr"),
+    (Features::QUOTA_INO, "quota_ino", "quota_ino"),
+    (Features::INODE_CRTIME, "inode_crtime", "inode_crtime"),
+    (Features::LOST_FOUND, "lost_found", "lost_found"),
+    (Features::VERITY, "verity", "verity"),
+    (Features::SB_CHKSUM, "sb_checksum", "sb_checksum"),
+    (Features::CASEFOLD, "casefold", "casefold"),
+    (Features::RO, "readonly", "readonly"),
+    (Features::COMPRESSION, "compression", "compression"),
 ];
+/// What `features` shows of every volume: pinning a file needs nothing of the format.
+const ALWAYS: &str = "pin_file";
 
 /// `s_flag` of `struct f2fs_sb_info`, as `stat/sb_status` shows it: the volume has changes.
 const SBI_IS_DIRTY: u32 = 1 << 0;
@@ -88,6 +90,8 @@ shown! {
     main_blkaddr: u32, "main_blkaddr", "5.5";
     /// Optional parts of the format in use.
     features: Vec<&'static str>, "features", "4.14";
+    /// Each optional part of the format, and whether this volume has it.
+    feature_list: Map<String, Value>, "feature_list", "5.14";
     /// How folded names are encoded.
     encoding: &'static str, "encoding", "5.4";
     /// Seconds of the machine's clock when the volume was mounted.
@@ -112,7 +116,8 @@ shown! {
     moved_blocks_background: u64, "moved_blocks_background", "5.4";
     /// Whether the volume is cleaned by age: mounted `atgc`, and old enough then.
     atgc: bool, "atgc", "";
-    /// Valid blocks of a section that has some, but not all, on average.
+    /// Valid blocks of a section that has some, but not all, on average; 0 without
+    /// `dirty_segments`.
     avg_vblocks: u32, "avg_vblocks", "5.4";
     /// `s_flag`, the bits that apply here: 0x1 dirty, 0x40 shut down.
     sb_status: u32, "stat/sb_status", "5.11";
@@ -175,7 +180,7 @@ impl Engine {
         let changed = self.has_changed();
         let of = |counts: [u64; 2], caller| counts[caller as usize];
         let stats = &self.stats;
-        let features = FEATURES.iter().filter(|(bit, _)| self.sb.features.contains(*bit));
+        let (features, feature_list) = features(self.sb.features);
         let casefold = self.sb.features.contains(Features::CASEFOLD);
         let (sb_status, cp_status) = self.state_flags(changed);
         let queues = self.io.queue().stats();
@@ -186,7 +191,7 @@ impl Engine {
         let dirty_segments = segments.dirty_segments(|segno| logs.is_current(segno));
         let unusable_blocks_per_sec =
             (self.sb.segs_per_sec * BLOCKS_PER_SEGMENT).saturating_sub(segments.section_capacity());
-        let avg_vblocks = mean_valid_blocks(segments);
+        let avg_vblocks = if dirty_segments > 0 { mean_valid_blocks(segments) } else { 0 };
         let pending_discard = segments.pending().count();
         let ([lfs_blocks, ssr_blocks], node_blocks) = (logs.written(), logs.nodes_written());
         let extents = self.inodes.extent_counts();
@@ -197,7 +202,8 @@ impl Engine {
             reserved_segments: self.checkpoint.rsvd_segment_count,
             lifetime_write_kbytes: self.lifetime_kbytes(),
             main_blkaddr: self.sb.main_blkaddr,
-            features: features.map(|(_, name)| *name).collect(),
+            features,
+            feature_list,
             encoding: if casefold { "UTF-8 (12.1.0)" } else { "(none)" },
             mounted_time_sec: self.clock.mounted() / 1_000_000_000,
             current_reserved_blocks: self.space.reserved(),
@@ -255,6 +261,16 @@ impl Engine {
     pub(crate) fn lifetime_kbytes(&self) -> u64 {
         self.written_before.saturating_add(self.io.written_blocks() * 4)
     }
+}
+
+/// `features` and `feature_list` of a volume with these.
+fn features(present: Features) -> (Vec<&'static str>, Map<String, Value>) {
+    let names = FEATURES.iter().filter(|(bit, ..)| present.contains(*bit)).map(|row| row.1);
+    let list = FEATURES.iter().map(|(bit, _, name)| {
+        let said = if present.contains(*bit) { "supported" } else { "unsupported" };
+        ((*name).to_owned(), said.into())
+    });
+    (names.chain([ALWAYS]).collect(), list.collect())
 }
 
 /// Valid blocks of a section that is neither empty nor full, on average (`f2fs_update_sit_info`).
