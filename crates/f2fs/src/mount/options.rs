@@ -235,9 +235,7 @@ impl FromStr for MountOptions {
         OPTIONS.set_list(&mut options, &versions.join(","))?;
         versions::apply_to_options(&mut options);
         OPTIONS.set_list(&mut options, &others.join(","))?;
-        if let Some(linux) = options.linux {
-            attributes::check_known(options.settings.iter().map(|(name, _)| *name), linux)?;
-        }
+        attributes::check_known(options.settings.iter().map(|(name, _)| *name), &options)?;
         Ok(options)
     }
 }

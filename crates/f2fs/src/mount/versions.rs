@@ -67,6 +67,8 @@ pub struct Patch {
     pub area: &'static str,
     /// How F2FS was before it.
     pub before: &'static str,
+    /// The attributes that it brought, which cannot be set without it.
+    pub attributes: &'static [&'static str],
     options: fn(&mut MountOptions),
     knobs: fn(&mut Knobs, &Geometry),
 }
@@ -78,14 +80,27 @@ const fn patch(
     before: &'static str,
 ) -> Patch {
     let since = Version::new(since.0, since.1);
-    Patch { name, since, area, before, options: |_| (), knobs: |_, _| () }
+    Patch { name, since, area, before, attributes: &[], options: |_| (), knobs: |_, _| () }
 }
 
 /// The changes that can be switched off, oldest first.
-pub const PATCHES: [Patch; 13] = [
+pub const PATCHES: [Patch; 19] = [
     Patch {
         knobs: |knobs, _| knobs.ra_node_pages = 0,
         ..patch("node_readahead", (3, 10), "read", "each node is read when it is needed")
+    },
+    Patch {
+        attributes: &["gc_min_sleep_time", "gc_max_sleep_time", "gc_no_gc_sleep_time"],
+        knobs: |knobs, _| {
+            // GC_THREAD_MIN_SLEEP_TIME, GC_THREAD_MAX_SLEEP_TIME, GC_THREAD_NOGC_SLEEP_TIME.
+            (knobs.gc_min_sleep_time, knobs.gc_max_sleep_time) = (30_000, 60_000);
+            knobs.gc_no_gc_sleep_time = 300_000;
+        },
+        ..patch("gc_sleep_time", (3, 12), "gc", "the gc thread sleeps for 30 to 60 s, or for 300 s")
+    },
+    Patch {
+        attributes: &["gc_idle"],
+        ..patch("gc_idle", (3, 12), "gc", "victims of the gc thread are chosen by cost-benefit")
     },
     Patch {
         options: |options| options.inline_data = false,
@@ -97,12 +112,31 @@ pub const PATCHES: [Patch; 13] = [
         )
     },
     Patch {
+        attributes: &["ipu_policy", "min_ipu_util"],
+        knobs: |knobs, _| knobs.ipu_policy = 0,
+        ..patch("ipu_policy", (3, 14), "write", "nothing is overwritten in place")
+    },
+    Patch {
+        attributes: &["max_small_discards"],
+        ..patch(
+            "max_small_discards",
+            (3, 14),
+            "trim",
+            "of how many short runs the drive is told cannot be set",
+        )
+    },
+    Patch {
+        attributes: &["ram_thresh"],
+        knobs: |knobs, _| knobs.ram_thresh = 1,
+        ..patch("ram_thresh", (3, 15), "read", "how much memory tables may take cannot be set")
+    },
+    Patch {
         options: |options| options.flush_merge = false,
         ..patch("flush_merge", (3, 16), "write", "each fsync has a flush of its own")
     },
     Patch {
         knobs: |knobs, _| knobs.ipu_policy = 0,
-        ..patch("ipu_fsync", (3, 18), "write", "nothing is overwritten in place")
+        ..patch("ipu_fsync", (3, 18), "write", "nothing is overwritten in place by default")
     },
     Patch {
         options: |options| options.extent_cache = false,
@@ -123,6 +157,10 @@ pub const PATCHES: [Patch; 13] = [
     Patch {
         knobs: |knobs, _| knobs.max_small_discards = 0,
         ..patch("small_discards", (4, 12), "trim", "the drive is told of whole segments only")
+    },
+    Patch {
+        attributes: &["gc_urgent", "gc_urgent_sleep_time"],
+        ..patch("gc_urgent", (4, 14), "gc", "the gc thread waits until the volume is idle")
     },
     Patch {
         knobs: |knobs, _| (knobs.discard_granularity, knobs.discard_idle_interval) = (1, 0),
@@ -162,6 +200,13 @@ pub const PATCHES: [Patch; 13] = [
 pub(crate) fn named(name: &str) -> Result<&'static Patch, String> {
     let found = PATCHES.iter().find(|patch| patch.name == name);
     found.ok_or_else(|| PATCHES.map(|patch| patch.name).join(", "))
+}
+
+/// The change without which an attribute cannot be set, if these options switch it off by name.
+pub(crate) fn needed_for(attribute: &str, options: &MountOptions) -> Option<&'static str> {
+    let without = PATCHES.iter().filter(|patch| options.without.contains(&patch.name));
+    let mut without = without.filter(|patch| patch.attributes.contains(&attribute));
+    without.next().map(|patch| patch.name)
 }
 
 /// Those that are switched off by these options.

@@ -1,7 +1,5 @@
 //! F2FS as versions of Linux have it: `linux=` and `without=`, and the attributes behind them.
 
-use std::collections::BTreeSet;
-
 use cores::{Machine, Profile};
 use drive::Timing;
 use f2fs::MountOptions;
@@ -51,7 +49,7 @@ fn what_a_version_does_not_have_is_refused() {
     for wrong in ["linux=3.7", "linux=4.17", "linux=3.20", "linux=four", "linux=4"] {
         assert!(refusal(wrong).contains("expected a version from 3.8 to 4.16"), "{wrong}");
     }
-    assert!(refusal("without=speed").contains("node_readahead, inline_data"));
+    assert!(refusal("without=speed").contains("node_readahead, gc_sleep_time"));
     let drive = Kind::Conventional.formatted(1);
     let fs = mount(&drive, "linux=4.13");
     let error = fs.set_tunable("gc_urgent", "1").unwrap_err().to_string();
@@ -60,7 +58,8 @@ fn what_a_version_does_not_have_is_refused() {
     fs.unmount().unwrap();
 }
 
-/// Each change that can be switched off changes an option or an attribute.
+/// Each change that can be switched off changes an option or an attribute, or takes away one that
+/// it brought.
 #[test]
 fn each_change_can_be_switched_off() {
     let drive = Kind::Conventional.formatted(1);
@@ -72,11 +71,36 @@ fn each_change_can_be_switched_off() {
         fs.unmount().unwrap();
         state
     };
-    let mut states = BTreeSet::from([state("discard_granularity=7")]);
+    let usual = state("");
     for patch in &PATCHES {
         let name = patch.name;
-        assert!(states.insert(state(&format!("without={name}"))), "{name} changes nothing");
+        let changed = state(&format!("without={name}")) != usual;
+        assert!(changed || !patch.attributes.is_empty(), "{name} changes nothing");
+        let fs = mount(&drive, &format!("without={name}"));
+        for attribute in patch.attributes {
+            let said = format!("{attribute}: not without={name}");
+            assert_eq!(refusal(&format!("{attribute}=1,without={name}")), said);
+            assert_eq!(fs.set_tunable(attribute, "1").unwrap_err().to_string(), said);
+            fs.set_tunable("cp_interval", "1").unwrap();
+        }
+        fs.unmount().unwrap();
         assert!(["read", "write", "gc", "trim"].contains(&patch.area) && !patch.before.is_empty());
+    }
+}
+
+/// The gc thread's sleeps were constants, the same on every drive.
+#[test]
+fn without_gc_sleep_time_a_zoned_volume_is_cleaned_as_rarely_as_others() {
+    let drive = Kind::Zoned.formatted(1);
+    let sleeps = |options: &str| {
+        let fs = mount(&drive, options);
+        let knobs = fs.knobs();
+        fs.unmount().unwrap();
+        [knobs.gc_min_sleep_time, knobs.gc_max_sleep_time, knobs.gc_no_gc_sleep_time]
+    };
+    assert_eq!(sleeps(""), [10, 20, 60_000]);
+    for options in ["without=gc_sleep_time", "linux=3.11"] {
+        assert_eq!(sleeps(options), [30_000, 60_000, 300_000], "{options}");
     }
 }
 

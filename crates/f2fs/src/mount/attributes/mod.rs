@@ -14,7 +14,8 @@ use vfs::attributes::{Attribute, AttributeError, in_words, number};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
-use crate::mount::versions::{Version, has_attribute};
+use crate::mount::options::MountOptions;
+use crate::mount::versions::{self, has_attribute};
 
 pub use knobs::Knobs;
 pub(crate) use knobs::{Geometry, MAX_PIN_FAILURES};
@@ -42,19 +43,26 @@ pub(crate) fn set(knobs: &mut Knobs, settings: &[(&str, &str)]) -> Result<(), At
     Ok(())
 }
 
-/// Fails if one of these attributes came after Linux `version`.
+/// Fails if a volume that is mounted with `options` does not have one of these attributes, because
+/// it came after its version of Linux or with a change that is switched off.
 pub(crate) fn check_known<'a>(
-    mut names: impl Iterator<Item = &'a str>,
-    version: Version,
+    names: impl Iterator<Item = &'a str>,
+    options: &MountOptions,
 ) -> Result<()> {
-    let is_newer = |name: &&str| {
-        let mut rows = table().into_iter();
-        rows.any(|row| row.name == *name && !has_attribute(version, row.since))
-    };
-    match names.find(is_newer) {
-        Some(name) => Err(Error::usage(format!("{name}: Linux {version} does not have it"))),
-        None => Ok(()),
+    if options.linux.is_none() && options.without.is_empty() {
+        return Ok(());
     }
+    for name in names {
+        let row = table().into_iter().find(|row| row.name == name);
+        let since = row.map_or("", |row| row.since);
+        if let Some(linux) = options.linux.filter(|linux| !has_attribute(*linux, since)) {
+            return Err(Error::usage(format!("{name}: Linux {linux} does not have it")));
+        }
+        if let Some(change) = versions::needed_for(name, options) {
+            return Err(Error::usage(format!("{name}: not without={change}")));
+        }
+    }
+    Ok(())
 }
 
 /// The attribute that `NAME=VALUE` sets, if there is one of that name.
@@ -120,9 +128,7 @@ impl F2fs {
 
     /// Sets several attributes: all of them or, if one is wrong, none.
     pub fn set_tunables(&self, settings: &[(&str, &str)]) -> Result<()> {
-        if let Some(linux) = self.options().linux {
-            check_known(settings.iter().map(|(name, _)| *name), linux)?;
-        }
+        check_known(settings.iter().map(|(name, _)| *name), self.options())?;
         let numbers: Vec<_> =
             settings.iter().copied().filter(|(name, _)| !TEXTS.contains(name)).collect();
         let [extensions, limits] = TEXTS.map(|text| {

@@ -82,7 +82,7 @@ const CHANGES: [Change; 14] = [
         ..change("read-ahead of nodes (3.10)", "time to read a sparse file", sparse_read)
     },
     Change {
-        without: options("cache=1m"),
+        without: options("cache=1m,without=ram_thresh"),
         with: Setup { options: "cache=1m", settings: &[("ram_thresh", "10")] },
         ..change("ram_thresh (3.15)", "time to read a file in pieces at random", read_in_pieces)
     },
@@ -96,7 +96,7 @@ const CHANGES: [Change; 14] = [
         ..change("inline_data (3.14)", "time to make 4000 files of 1 KiB", small_files)
     },
     Change {
-        without: tuned(&[("ipu_policy", "0")]),
+        without: options("without=ipu_policy"),
         with: tuned(&[("ipu_policy", "2")]),
         ..change("ipu_policy (3.14)", "time to overwrite at random, 90% full", overwrite)
     },
@@ -110,22 +110,22 @@ const CHANGES: [Change; 14] = [
         ..change("min_ssr_sections (4.15)", "time to overwrite at random, 90% full", overwrite)
     },
     Change {
-        without: options("mode=lfs"),
+        without: options("mode=lfs,without=gc_sleep_time"),
         with: Setup { options: "mode=lfs", settings: CLEANS_OFTEN },
         ..change("gc_sleep_time (3.12)", "time of bursts a minute apart", rare_bursts)
     },
     Change {
-        without: Setup { options: "mode=lfs", settings: CLEANS },
+        without: Setup { options: "mode=lfs,without=gc_idle", settings: CLEANS },
         with: Setup { options: "mode=lfs", settings: CLEANS_GREEDILY },
         ..change("gc_idle (3.12)", "blocks moved in the background", moved_in_pauses)
     },
     Change {
-        without: Setup { options: "mode=lfs", settings: CLEANS_OFTEN },
+        without: Setup { options: "mode=lfs,without=gc_urgent", settings: CLEANS_OFTEN },
         with: Setup { options: "mode=lfs", settings: CLEANS_AT_ONCE },
         ..change("gc_urgent (4.14)", "time of bursts 4 s apart", frequent_bursts)
     },
     Change {
-        without: options("without=discard_granularity+async_discard"),
+        without: options("without=discard_granularity+async_discard+max_small_discards"),
         with: Setup {
             options: "without=discard_granularity+async_discard",
             settings: &[("max_small_discards", "0")],
@@ -363,4 +363,25 @@ fn commands(setup: Setup, seed: u64) -> Result<f64> {
 
 fn told(setup: Setup, seed: u64) -> Result<f64> {
     discards(setup, seed).map(|took| took.blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `without=` in these options names.
+    fn switched_off(setup: &Setup) -> Vec<&'static str> {
+        let option = setup.options.split(',').find_map(|option| option.strip_prefix("without="));
+        option.map_or_else(Vec::new, |names| names.split('+').collect())
+    }
+
+    /// A row is about one change.
+    #[test]
+    fn each_row_switches_one_change_off() {
+        for change in &CHANGES {
+            let (without, with) = (switched_off(&change.without), switched_off(&change.with));
+            let more: Vec<_> = without.iter().filter(|name| !with.contains(name)).collect();
+            assert_eq!((more.len(), without.len()), (1, with.len() + 1), "{}", change.name);
+        }
+    }
 }
