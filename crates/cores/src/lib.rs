@@ -5,6 +5,7 @@
 //! coroutines on one OS thread in virtual time, so a run is a pure function of code, profile and
 //! seed. Code that is on no machine at all, a plain unit test for example, is on the real one.
 
+mod caller;
 mod clock;
 mod condvar;
 mod line;
@@ -26,6 +27,7 @@ mod stage;
 mod thread;
 pub mod trace;
 
+pub use caller::{Caller, acting_for, caller};
 pub use clock::{
     Nanos, core_count, current_core, is_virtual, memory, memory_of, now, sleep, sleep_until, spend,
     wall_clock, yield_now,

@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use cores::Caller;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -128,6 +129,13 @@ impl<'a> Request<'a> {
     /// A request that came in parts.
     pub(crate) fn parts(header: InHeader, body: &'a [u8], payload: &'a [u8]) -> Self {
         Self { header, body, payload: Some(payload) }
+    }
+
+    /// Who made the call; `None` if the kernel did, as it does to write back what it has collected.
+    /// It shows no process of another namespace, whose root is not told from it.
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        let InHeader { uid, gid, pid, .. } = self.header;
+        (pid != 0 || uid != 0).then_some(Caller { uid, gid })
     }
 
     /// The operation's structure.

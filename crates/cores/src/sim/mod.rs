@@ -20,7 +20,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 #[cfg(debug_assertions)]
 use crate::rank::HeldLock;
 use crate::trace::Recorder;
-use crate::{Nanos, Profile};
+use crate::{Caller, Nanos, Profile};
 
 mod core;
 mod end;
@@ -289,6 +289,20 @@ impl Sim {
         if let Some(at) = held.iter().rposition(|&other| other == id) {
             held.swap_remove(at);
         }
+    }
+}
+
+impl Sim {
+    /// For whom the running thread works.
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        let inner = self.inner();
+        inner.threads[inner.running as usize].caller
+    }
+
+    /// Sets that, and returns for whom it did.
+    pub(crate) fn set_caller(&self, caller: Option<Caller>) -> Option<Caller> {
+        let inner = self.inner();
+        std::mem::replace(&mut inner.threads[inner.running as usize].caller, caller)
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
 
-use crate::Nanos;
 #[cfg(debug_assertions)]
 use crate::rank::HeldLock;
+use crate::{Caller, Nanos};
 
 pub(super) type Body = Coroutine<(), (), ()>;
 
@@ -118,6 +118,8 @@ pub(super) struct Thread {
     #[cfg(debug_assertions)]
     pub(super) ranked: Vec<HeldLock>,
     pub(super) waits_for: Option<WaitsFor>,
+    /// For whom it works.
+    pub(super) caller: Option<Caller>,
     pub(super) name: Arc<str>,
     /// Orders threads by age, because slots are used again.
     pub(super) serial: u64,
@@ -149,6 +151,7 @@ impl Thread {
             held: Vec::new(),
             #[cfg(debug_assertions)]
             ranked: Vec::new(),
+            caller: None,
             cancel: Cancel::No,
             unwinding: false,
             beside_unwinding: false,

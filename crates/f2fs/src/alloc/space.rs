@@ -6,12 +6,15 @@ use cores::{Mutex, Rank};
 
 use crate::error::{Error, Result};
 use crate::mount::faults::{FaultType, Faults};
+use crate::mount::root_reserve::RootReserve;
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
 
 /// How much of the volume is in use, counted by all who take or give something at once.
 pub(crate) struct Space {
     user_blocks: u64,
+    /// Free blocks that only some users get.
+    root_reserve: RootReserve,
     used: Mutex<Used>,
     faults: Arc<Faults>,
 }
@@ -47,6 +50,7 @@ impl Space {
         checkpoint: &Checkpoint,
         sb: &Superblock,
         usable_blocks: u64,
+        root_reserve: RootReserve,
         faults: Arc<Faults>,
     ) -> Self {
         let kept = u64::from(checkpoint.overprov_segment_count) * usable_blocks
@@ -58,8 +62,10 @@ impl Space {
             taken: 0,
             kept: 0,
         };
+        let user_blocks = checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept));
         Self {
-            user_blocks: checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept)),
+            user_blocks,
+            root_reserve: root_reserve.within(user_blocks),
             used: Mutex::ranked(Rank::Space, "f2fs space", used),
             faults,
         }
@@ -73,6 +79,20 @@ impl Space {
     /// How many of them are free.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.free_beside(&self.used())
+    }
+
+    /// How many of the free blocks users get who have no right to the others.
+    pub(crate) fn free_for_all(&self) -> u64 {
+        self.free_blocks().saturating_sub(self.root_reserve.blocks)
+    }
+
+    /// How many blocks the user gets for whom the calling thread works.
+    pub(crate) fn free_for_caller(&self) -> u64 {
+        self.granted_beside(&self.used())
+    }
+
+    fn granted_beside(&self, used: &Used) -> u64 {
+        self.free_beside(used).saturating_sub(self.root_reserve.kept_from_caller())
     }
 
     fn free_beside(&self, used: &Used) -> u64 {
@@ -140,7 +160,7 @@ impl Space {
 
     fn take(&self, blocks: u64, count: impl FnOnce(&mut Used)) -> Result<()> {
         let mut used = self.used.lock();
-        if blocks > self.free_beside(&used) || self.faults.fires(FaultType::BLOCK) {
+        if blocks > self.granted_beside(&used) || self.faults.fires(FaultType::BLOCK) {
             return Err(Error::NoSpace);
         }
         used.blocks += blocks;

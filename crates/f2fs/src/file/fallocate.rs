@@ -63,7 +63,7 @@ impl Engine {
     fn preallocate(&mut self, ino: Nid, from: u64, to: u64, keep_size: bool) -> Result<()> {
         self.leave_inline(ino)?;
         let pages = from / PAGE..to.div_ceil(PAGE);
-        let free = self.space.free_blocks();
+        let free = self.space.free_for_caller();
         if pages.end - pages.start > free && self.holes(ino, pages.clone(), free)? > free {
             return Err(Error::NoSpace);
         }

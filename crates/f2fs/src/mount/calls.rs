@@ -390,7 +390,7 @@ impl FileSystem for F2fs {
             block_size: BLOCK_SIZE as u32,
             blocks,
             blocks_free: free,
-            blocks_available: free,
+            blocks_available: volume.space.free_for_all(),
             files: u64::from(volume.space.used().nodes) + nodes_free,
             files_free: nodes_free,
             name_max: NAME_MAX as u32,

@@ -55,7 +55,7 @@ enum Takes {
     Either,
 }
 
-const WITHOUT_EFFECT: [(&str, Takes); 46] = [
+const WITHOUT_EFFECT: [(&str, Takes); 43] = [
     // Always so: extended attributes, checkpoints that callers share, one cleaner for all.
     ("user_xattr", Nothing),
     ("nouser_xattr", Nothing),
@@ -86,10 +86,7 @@ const WITHOUT_EFFECT: [(&str, Takes); 46] = [
     ("io_bits", Value),
     ("checkpoint", Value),
     // Room kept for some users, and quota files with names.
-    ("reserve_root", Value),
     ("reserve_node", Value),
-    ("resuid", Value),
-    ("resgid", Value),
     ("usrjquota", Value),
     ("grpjquota", Value),
     ("prjjquota", Value),

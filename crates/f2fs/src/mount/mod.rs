@@ -18,6 +18,7 @@ pub(crate) mod load;
 pub(crate) mod maintain;
 pub(crate) mod options;
 pub(crate) mod quota;
+pub(crate) mod root_reserve;
 pub(crate) mod since;
 pub mod versions;
 
@@ -28,3 +29,4 @@ pub use linux_options::LookupMode;
 pub(crate) use load::load;
 pub use maintain::Maintenance;
 pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};
+pub use root_reserve::RootReserve;

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::mount::attributes;
 pub use crate::mount::inject::Inject;
 use crate::mount::linux_options::{LookupMode, has_no_effect, in_our_words};
+use crate::mount::root_reserve::RootReserve;
 use crate::mount::versions::{self, Version};
 
 /// `fsync_mode=`: what an fsync does beyond writing data and nodes.
@@ -152,6 +153,8 @@ pub struct MountOptions {
     /// `usrquota`, `grpquota`, `prjquota`: the limits of owners, groups and projects count. What
     /// they use is always kept, if the volume has quota files.
     pub quota_limits: [bool; 3],
+    /// `reserve_root=BLOCKS`, `resuid=UID`, `resgid=GID`: free blocks for root and these.
+    pub root_reserve: RootReserve,
     /// `cache=BYTES` (with k, m, g): page cache limit. Nodes may use another quarter of it, nodes
     /// that wait for a checkpoint a half (at least 4 MiB, at most 64), and the indexes of large
     /// directories an eighth.
@@ -197,6 +200,7 @@ impl Default for MountOptions {
             inline_dentry: true,
             inline_xattr: true,
             quota_limits: [false; 3],
+            root_reserve: RootReserve::default(),
             cache_bytes: 256 << 20,
             queue: queue::Options::default(),
             inject: Inject::empty(),
@@ -271,6 +275,7 @@ impl fmt::Display for MountOptions {
         for (name, _) in QUOTAS.iter().zip(self.quota_limits).filter(|(_, limited)| *limited) {
             write!(f, ",{name}")?;
         }
+        self.root_reserve.fmt(f)?;
         if self.lookup_mode != default.lookup_mode {
             write!(f, ",lookup_mode={}", self.lookup_mode)?;
         }
@@ -352,6 +357,9 @@ const OPTIONS: Options<MountOptions> = Options {
         flag(QUOTAS[1], |o| o.quota_limits[1] = true),
         flag(QUOTAS[2], |o| o.quota_limits[2] = true),
         flag("noquota", |o| o.quota_limits = [false; 3]),
+        text("reserve_root", "BLOCKS", |o, text| number(text, &mut o.root_reserve.blocks)),
+        text("resuid", "UID", |o, text| number(text, &mut o.root_reserve.uid)),
+        text("resgid", "GID", |o, text| number(text, &mut o.root_reserve.gid)),
         text("cache", "BYTES", set_cache),
         text("linux", "VERSION", set_linux),
         text("without", "NAME[+NAME...]", set_without),
@@ -395,6 +403,12 @@ const LOOKUP_MODES: [Chosen; 3] = [
 fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(), String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
     options.checkpoint_interval = seconds.ok_or("seconds, at least 1")?;
+    Ok(())
+}
+
+/// Sets `to` to the number that `text` is.
+fn number<T: FromStr>(text: &str, to: &mut T) -> Result<(), String> {
+    *to = text.parse().map_err(|_| "a number")?;
     Ok(())
 }
 

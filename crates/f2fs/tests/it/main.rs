@@ -44,6 +44,7 @@ mod regressions;
 mod repair;
 mod resize;
 mod roll_forward_room;
+mod root_reserve;
 mod small_and_full;
 mod threads;
 mod torn;

@@ -170,7 +170,9 @@ impl Server {
                 let _ = self.guarded(|| self.forget(request));
                 return None;
             }
-            opcode => self.guarded(|| self.dispatch(opcode, request, reply)),
+            opcode => cores::acting_for(request.caller(), || {
+                self.guarded(|| self.dispatch(opcode, request, reply))
+            }),
         };
         Some(reply.finish(request.header.unique, result))
     }

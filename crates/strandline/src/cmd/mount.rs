@@ -53,8 +53,9 @@ threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as 
 Those of F2FS: cache=BYTES, how much memory pages may take, 256m by default, nodes up to three
 quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=,
 atgc, nodiscard, noinline_data, noinline_dentry, noinline_xattr, noextent_cache, norecovery, hybrid,
-disable_roll_forward; NAME=VALUE of `strandline tune --list`; linux=3.8 to 4.16 and without=NAME:
-without what came to F2FS later, or a change of it;
+disable_roll_forward; reserve_root=BLOCKS, kept for root, resuid=UID and resgid=GID; NAME=VALUE of
+`strandline tune --list`; linux=3.8 to 4.16 and without=NAME: without what came to F2FS later, or a
+change of it;
 sched=none|mq-deadline, zone_order=plug|lock, nr_requests=N, nr_hw_queues=N and poll: the block
 layer, as --sched and the others below;
 lookup_mode=auto|perf|compat. The others of Linux's F2FS, up to 6.18, are taken and have no effect.

@@ -17,6 +17,7 @@ mod mount_fuzzed;
 mod mount_like_linux;
 mod mount_limits;
 mod mount_lost;
+mod mount_quota;
 mod mount_rings;
 mod mounting;
 #[cfg(feature = "plainfs")]
