@@ -12,6 +12,7 @@ use vfs::FileKind;
 use super::{Checker, Finding, Place};
 use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::nat::NatEntry;
+use crate::ondisk::quota::{QuotaFile, QuotaType};
 use crate::ondisk::summary::RawSummary;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, Nid, SegNo, bits};
 
@@ -94,6 +95,8 @@ pub(crate) struct Mend {
     pub orphans: BTreeSet<Nid>,
     /// Sound nodes to which nothing leads. Their NAT entries are freed.
     pub freed: Vec<Nid>,
+    /// Quota files as they should be, before roll-forward.
+    pub quotas: Vec<(QuotaType, QuotaFile)>,
 }
 
 impl Mend {

@@ -1,6 +1,6 @@
 //! Quota files: what they say that owners, groups and projects use is what the walk has counted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Checker, Place};
 use crate::error::{Error, Result};
@@ -9,11 +9,20 @@ use crate::ondisk::inode::RawInode;
 use crate::ondisk::quota::{MAX_SIZE, QuotaFile, QuotaType, Usage};
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, Nid};
 
+/// Inodes and bytes by id.
+type Used = BTreeMap<u32, (u64, u64)>;
+
+/// All ids in a file or in use, and what of the latter.
+fn all_ids(file: &QuotaFile, used: &Used) -> Used {
+    let listed = file.all().map(|(id, _)| (id, (0, 0)));
+    listed.chain(used.iter().map(|(id, counted)| (*id, *counted))).collect()
+}
+
 /// What the walk has counted, and where the quota files are.
 #[derive(Default)]
 pub(super) struct Counted {
-    /// Inodes and bytes by id, for each type.
-    used: [BTreeMap<u32, (u64, u64)>; 3],
+    /// What is in use, for each type.
+    used: [Used; 3],
     /// The blocks of each quota file, by index.
     pub(super) files: BTreeMap<Nid, Vec<(u64, BlockAddr)>>,
 }
@@ -32,18 +41,45 @@ impl Counted {
 
 impl Checker {
     /// Compares the quota files of a volume that was unmounted. Otherwise they are as old as the
-    /// checkpoint, and recovery brings them up to date.
+    /// checkpoint, and recovery brings them up to date. For a repair they become what was counted,
+    /// in either case.
     pub(super) fn check_quotas(&mut self) {
-        let distrusted = self.volume.cp.flags.contains(CpFlags::QUOTA_NEED_FSCK);
-        if !self.report.clean_unmount || distrusted || self.mending() {
+        if !self.report.clean_unmount && !self.mending() {
             return;
+        }
+        let distrusted = self.volume.cp.flags.contains(CpFlags::QUOTA_NEED_FSCK);
+        if distrusted && self.report.clean_unmount {
+            let place = Place::Checkpoint { pack: self.volume.pack };
+            self.find(place, "quota", "marked as not to be relied on", "right");
         }
         for (kind, ino) in QuotaType::ALL.into_iter().zip(self.volume.sb.quota_inos) {
             let Some(blocks) = self.quota.files.remove(&ino) else { continue };
             let file = self.read_quota_file(kind, ino, &blocks);
-            if let Some(file) = self.keep(|| Place::Inode { ino }, file) {
-                self.compare_quota(kind, ino, &file);
+            let file = self.keep(|| Place::Inode { ino }, file);
+            let used = std::mem::take(&mut self.quota.used[kind as usize]);
+            if let Some(file) = file.as_ref().filter(|_| self.report.clean_unmount) {
+                self.compare_quota(kind, ino, file, &used);
             }
+            if self.mending() {
+                // Limits are lost with a file that cannot be read.
+                let file = file.unwrap_or_else(|| QuotaFile::new(kind));
+                self.mend_quota(kind, ino, file, &used);
+            }
+        }
+    }
+
+    /// Makes `file` say what was counted.
+    fn mend_quota(&mut self, kind: QuotaType, ino: Nid, mut file: QuotaFile, used: &Used) {
+        let mut mended = Ok(());
+        for (id, (inodes, bytes)) in all_ids(&file, used) {
+            let usage = file.get(id);
+            if (usage.inodes, usage.bytes) != (inodes, bytes) {
+                mended = mended.and(file.set(id, &Usage { inodes, bytes, ..usage }));
+            }
+        }
+        self.keep(|| Place::Inode { ino }, mended);
+        if let Some(mend) = &mut self.mend {
+            mend.quotas.push((kind, file));
         }
     }
 
@@ -65,12 +101,9 @@ impl Checker {
         QuotaFile::parse(kind, bytes)
     }
 
-    fn compare_quota(&mut self, kind: QuotaType, ino: Nid, file: &QuotaFile) {
-        let used = std::mem::take(&mut self.quota.used[kind as usize]);
-        let listed = file.all().map(|(id, _)| id);
-        for id in used.keys().copied().chain(listed).collect::<BTreeSet<_>>() {
+    fn compare_quota(&mut self, kind: QuotaType, ino: Nid, file: &QuotaFile, used: &Used) {
+        for (id, counted) in all_ids(file, used) {
             let Usage { inodes, bytes, .. } = file.get(id);
-            let counted = used.get(&id).copied().unwrap_or_default();
             if (inodes, bytes) != counted {
                 let show = |(inodes, bytes): (u64, u64)| {
                     format!("{} {id}: {inodes} inodes, {bytes} bytes", kind.name())

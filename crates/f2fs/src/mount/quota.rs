@@ -104,6 +104,12 @@ impl Quotas {
         self.lock().enforced = true;
     }
 
+    /// Has `file` from now on, whatever the volume says.
+    pub(crate) fn install(&mut self, kind: QuotaType, file: QuotaFile) {
+        self.files.get_mut().files[kind as usize] = Some(file);
+        self.is_on = true;
+    }
+
     /// Takes `amount` for `owner`, or nothing: `EDQUOT`. No limit holds for a privileged caller
     /// (`ignore_hardlimit`).
     pub(crate) fn take(&self, owner: Owner, amount: Amount, now: u64) -> Result<()> {
@@ -261,14 +267,13 @@ impl Engine {
                 continue;
             }
             match self.read_quota_file(kind, ino) {
-                Ok(file) => self.quotas.files.get_mut().files[kind as usize] = Some(file),
+                Ok(file) => self.quotas.install(kind, file),
                 Err(error) => {
                     self.report(&format!("{error}; its quota is not kept"));
                     self.checkpoint.flags |= CpFlags::QUOTA_NEED_FSCK;
                 }
             }
         }
-        self.quotas.is_on = self.quotas.files.get_mut().files.iter().any(Option::is_some);
     }
 
     fn read_quota_file(&mut self, kind: QuotaType, ino: Nid) -> Result<QuotaFile> {

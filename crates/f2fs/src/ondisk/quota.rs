@@ -126,6 +126,7 @@ impl Usage {
 }
 
 /// A quota file in memory.
+#[derive(Clone)]
 pub(crate) struct QuotaFile {
     kind: QuotaType,
     bytes: Vec<u8>,

@@ -15,6 +15,7 @@ use crate::dir::namei::NewInode;
 use crate::error::{Error, Result};
 use crate::inode::mapping::Mapping;
 use crate::mount::engine::Engine;
+use crate::ondisk::checkpoint::CpFlags;
 use crate::ondisk::inode::{InodeLayout, RawInodeBlock};
 use crate::ondisk::{NEW_ADDR, Nid};
 
@@ -57,6 +58,19 @@ impl Engine {
             }
             self.write_back_all()?;
         }
+        Ok(())
+    }
+
+    /// Takes the quota files as the walk has counted. From here on, each change is counted there.
+    pub(super) fn put_mended_quotas(&mut self, mend: &Mend) -> Result<()> {
+        let wanted = self.sb.quota_inos.iter().filter(|&&ino| ino != 0).count();
+        if mend.quotas.len() < wanted {
+            return Err(Error::unsupported("repairing a volume without an inode of a quota file"));
+        }
+        for (kind, file) in &mend.quotas {
+            self.quotas.install(*kind, file.clone());
+        }
+        self.checkpoint.flags -= CpFlags::QUOTA_NEED_FSCK;
         Ok(())
     }
 

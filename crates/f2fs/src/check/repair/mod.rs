@@ -36,8 +36,7 @@ pub use drive::undo::{Undo, Undone, undo};
 /// How many repairs to try. Each may put right what the one before has exposed.
 const MAX_PASSES: u32 = 4;
 /// Features of volumes that a repair cannot keep right.
-const BEYOND: Features =
-    Features::COMPRESSION.union(Features::RO).union(Features::QUOTA_INO).union(Features::PRJQUOTA);
+const BEYOND: Features = Features::COMPRESSION.union(Features::RO);
 
 /// How to repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -287,6 +286,7 @@ fn prepare(
     let mut volume = engine::volume_of(drive, checker, options.clone())?;
     if let Some(mend) = &checker.mend {
         volume.put_mended_blocks(mend)?;
+        volume.put_mended_quotas(mend)?;
     }
     let clean = volume.checkpoint.flags.contains(CpFlags::UMOUNT);
     let mut recovery = RecoveryReport { clean, ..RecoveryReport::default() };

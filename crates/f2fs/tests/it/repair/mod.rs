@@ -7,6 +7,7 @@ mod bits;
 mod cuts;
 mod fields;
 mod garbage;
+mod quota;
 mod rescue;
 mod undo;
 mod whole;
