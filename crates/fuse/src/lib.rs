@@ -20,4 +20,4 @@ pub use atime::Atime;
 pub use mount::{How, MountError, remount, unmount};
 pub use options::MountOptions;
 pub use server::{Control, Reopened};
-pub use session::{Ended, Session};
+pub use session::{Ended, KernelCache, Session};

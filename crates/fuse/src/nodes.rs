@@ -83,6 +83,15 @@ impl Nodes {
         fs.release(ino);
     }
 
+    /// All of them. What is known of their attributes is forgotten, because the volume has changed.
+    pub(crate) fn changed_below(&self) -> Vec<Ino> {
+        let mut nodes = self.nodes.lock();
+        for node in nodes.values_mut() {
+            (node.unprivileged, node.folds, node.atime_fresh_until) = (false, None, 0);
+        }
+        nodes.keys().copied().collect()
+    }
+
     /// Records which handle started an atomic write of `ino` that has not ended; `None` if none
     /// did.
     pub(crate) fn set_atomic_by(&self, ino: Ino, handle: Option<u64>) {

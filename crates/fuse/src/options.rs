@@ -24,6 +24,9 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// `io_uring`: requests come over rings, if the kernel offers that.
     pub io_uring: bool,
+    /// The volume may change under the mount: the kernel asks again for every name and attribute,
+    /// and keeps contents only while a file is open ([`crate::KernelCache`]).
+    pub uncached: bool,
     nodiratime: bool,
     flags: MountFlags,
 }
@@ -38,6 +41,7 @@ impl Default for MountOptions {
             acl: true,
             threads: None,
             io_uring: false,
+            uncached: false,
             nodiratime: false,
             flags: MountFlags::empty(),
         }
@@ -128,6 +132,7 @@ impl MountOptions {
             acl: self.acl,
             read_only: self.read_only,
             io_uring: self.io_uring,
+            uncached: self.uncached,
             can_wait: self.threads != Some(1) && !self.io_uring,
         }
     }

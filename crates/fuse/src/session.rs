@@ -1,8 +1,8 @@
 //! One mount from beginning to end: the threads that answer, and the signals that end it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use cores::JoinHandle;
 use rustix::io::Errno;
@@ -27,6 +27,23 @@ pub struct Session {
     signals: Signals,
     rings: usize,
     server: Arc<Front>,
+}
+
+/// What the kernel has cached of a mount; nothing once that has ended.
+#[derive(Clone)]
+pub struct KernelCache {
+    server: Weak<Front>,
+}
+
+impl KernelCache {
+    /// Makes the kernel write back and forget all of it: the volume has changed below
+    /// ([`MountOptions::uncached`]). Not to be called by the volume while it answers, because the
+    /// kernel waits for that.
+    pub fn forget(&self) {
+        if let Some(server) = self.server.upgrade() {
+            server.forget_all();
+        }
+    }
 }
 
 /// How a session ended.
@@ -89,6 +106,11 @@ impl Session {
         let threads = readers.chain(of_rings).collect();
         mount::widen_read_ahead(&point);
         Ok(Self { point, threads, signals, rings, server })
+    }
+
+    /// What the kernel has cached of it.
+    pub fn kernel_cache(&self) -> KernelCache {
+        KernelCache { server: Arc::downgrade(&self.server) }
     }
 
     /// Whether requests come over rings: they were asked for, and the kernel offers them.

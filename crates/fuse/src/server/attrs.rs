@@ -3,7 +3,7 @@
 
 use vfs::{Attr, FileKind, Ino, SetAttr, Timespec};
 
-use super::{Done, Errno, Server, VALID_SECS, errno};
+use super::{Done, Errno, Server, errno};
 use crate::abi::{self, Fattr, STATX_BASIC, STATX_BTIME, SetattrIn, StatfsOut, StatxOut, SxTime};
 use crate::wire::{Reply, Request};
 
@@ -108,7 +108,7 @@ impl Server {
         // Not every format records when a file was made.
         let btime = if attr.crtime == Timespec::default() { 0 } else { STATX_BTIME };
         reply.put(&StatxOut {
-            attr_valid: VALID_SECS,
+            attr_valid: self.valid_secs(),
             mask: STATX_BASIC | btime,
             blksize: BLOCK_SIZE,
             nlink: attr.nlink,

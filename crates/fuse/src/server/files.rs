@@ -39,6 +39,7 @@ impl Server {
         }
         let reads = args.flags & O_ACCMODE != O_WRONLY && args.flags & O_NOATIME == 0;
         let must_see_read = reads && self.is_atime_due(ino)?.is_some();
+        self.fs.opened(ino, false).map_err(errno)?;
         reply.put(&self.open_out(ino, args.flags, !must_see_read));
         Ok(())
     }
@@ -142,7 +143,7 @@ impl Server {
     /// Every request names its inode. A handle only says who ends an atomic write, and how it was
     /// opened.
     pub(super) fn open_out(&self, ino: Ino, flags: u32, keep_cache: bool) -> OpenOut {
-        let keep = if keep_cache { FOPEN_KEEP_CACHE } else { 0 };
+        let keep = if keep_cache && !self.behaviour.uncached { FOPEN_KEEP_CACHE } else { 0 };
         let mut fh = self.handles.fetch_add(HANDLE_STEP, Ordering::Relaxed);
         if flags & O_ACCMODE != O_RDONLY {
             fh |= HANDLE_WRITES;
@@ -162,6 +163,7 @@ impl Server {
         if args.fh & HANDLE_MAPPABLE != 0 {
             self.nodes.closed_mappable(ino);
         }
+        self.fs.closed(ino);
         if self.nodes.atomic_by(ino) == Some(args.fh) {
             self.abort_atomic_write(ino)?;
         }

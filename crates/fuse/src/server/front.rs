@@ -78,6 +78,19 @@ impl Front {
         put_sized(refused.unwrap_or_default().as_bytes(), args.size, reply)
     }
 
+    /// Makes the kernel forget contents, attributes and names, because the volume has changed. What
+    /// it has dirty is written to the volume first. No thread that answers requests may wait here.
+    pub(crate) fn forget_all(&self) {
+        let known = self.with(|server| {
+            let nodes = server.nodes.changed_below();
+            let nodes: Vec<u64> = nodes.into_iter().map(|ino| server.node(ino)).collect();
+            (server.device.clone(), nodes)
+        });
+        let Some((device, nodes)) = known else { return };
+        nodes.into_iter().for_each(|node| device.forget_contents(node));
+        device.forget_names();
+    }
+
     fn with<T>(&self, look: impl FnOnce(&Server) -> T) -> Option<T> {
         self.now.read().as_ref().map(look)
     }

@@ -29,8 +29,9 @@ use crate::wire::{Device, MAX_WRITE, Reply, Request};
 
 pub(crate) use front::Front;
 
-/// How long the kernel may keep what it is told, in seconds: for ever. Except for entries of
-/// directories that fold case: it would not know that a change of one spelling changes all others.
+/// How long the kernel may keep what it is told, in seconds: for ever, unless the volume changes
+/// under the mount. Except for entries of directories that fold case: it would not know that a
+/// change of one spelling changes all others.
 const VALID_SECS: u64 = u32::MAX as u64;
 /// The most background requests at once. Nobody waits for them; read-ahead is one example.
 const MAX_BACKGROUND: u16 = 64;
@@ -51,6 +52,8 @@ pub(crate) struct Behaviour {
     pub(crate) read_only: bool,
     /// Requests come over rings, if the kernel offers that.
     pub(crate) io_uring: bool,
+    /// The kernel may keep nothing.
+    pub(crate) uncached: bool,
     /// A request may wait for others that the kernel makes meanwhile: there are several threads,
     /// and any of them takes them.
     pub(crate) can_wait: bool,
@@ -301,15 +304,20 @@ impl Server {
 
     /// How long the kernel may keep names of `dir`, in seconds.
     fn names_valid(&self, dir: Ino) -> u64 {
-        if self.folds(dir) { 0 } else { VALID_SECS }
+        if self.folds(dir) { 0 } else { self.valid_secs() }
+    }
+
+    /// How long the kernel may keep attributes, in seconds.
+    fn valid_secs(&self) -> u64 {
+        if self.behaviour.uncached { 0 } else { VALID_SECS }
     }
 
     fn entry_out(&self, attr: &Attr) -> EntryOut {
         EntryOut {
             nodeid: self.node(attr.ino),
             generation: attr.generation.into(),
-            entry_valid: VALID_SECS,
-            attr_valid: VALID_SECS,
+            entry_valid: self.valid_secs(),
+            attr_valid: self.valid_secs(),
             attr: attrs::wire(attr),
             ..EntryOut::default()
         }
@@ -328,7 +336,7 @@ impl Server {
 
     fn put_attr(&self, attr: &Attr, reply: &mut Reply<'_>) {
         let attr = attrs::wire(attr);
-        reply.put(&AttrOut { attr_valid: VALID_SECS, attr, ..AttrOut::default() });
+        reply.put(&AttrOut { attr_valid: self.valid_secs(), attr, ..AttrOut::default() });
     }
 }
 
@@ -340,11 +348,8 @@ fn wanted(behaviour: &Behaviour) -> Init {
         | Init::BIG_WRITES
         | Init::DONT_MASK
         | Init::HAS_IOCTL_DIR
-        // Always, and not only when the kernel thinks that it pays. F2FS in the kernel also reads
-        // the inodes of the entries that it lists (`readdir_ra`), and a tree walk asks for each of
-        // them next. ASYNC_DIO is left out: after an asynchronous direct write the kernel does not
-        // drop the pages that a reader has cached meanwhile (`fuse_direct_IO`).
-        | Init::DO_READDIRPLUS
+        // ASYNC_DIO is left out: after an asynchronous direct write the kernel does not drop the
+        // pages that a reader has cached meanwhile (`fuse_direct_IO`).
         | Init::PARALLEL_DIROPS
         | Init::MAX_PAGES
         | Init::NO_OPENDIR_SUPPORT
@@ -354,7 +359,11 @@ fn wanted(behaviour: &Behaviour) -> Init {
     wanted.set(Init::WRITEBACK_CACHE, behaviour.writeback);
     wanted.set(Init::POSIX_ACL, behaviour.acl);
     wanted.set(Init::OVER_IO_URING, behaviour.io_uring);
-    wanted.set(Init::CACHE_SYMLINKS, !behaviour.atime.is_strict());
+    // Always, and not only when the kernel thinks that it pays. F2FS in the kernel also reads the
+    // inodes of the entries that it lists (`readdir_ra`), and a tree walk asks for each of them
+    // next.
+    wanted.set(Init::DO_READDIRPLUS, !behaviour.uncached);
+    wanted.set(Init::CACHE_SYMLINKS, !behaviour.atime.is_strict() && !behaviour.uncached);
     wanted
 }
 

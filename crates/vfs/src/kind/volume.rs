@@ -151,6 +151,19 @@ pub trait Volume: FileSystem {
         Err(Errno::OPNOTSUPP.into())
     }
 
+    /// A user has opened `ino`, until [`Volume::closed`]; `made` says that the same call made it.
+    /// This keeps nothing alive, as [`FileSystem::open`] does: it is for volumes that watch their
+    /// users. If it fails, so does the user's open.
+    fn opened(&self, ino: Ino, made: bool) -> Result<()> {
+        let _ = (ino, made);
+        Ok(())
+    }
+
+    /// A user has closed `ino` for the last time through one open.
+    fn closed(&self, ino: Ino) {
+        let _ = ino;
+    }
+
     /// Makes a file without a name, `O_TMPFILE`.
     fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {
         let _ = (parent, perm, creator);
