@@ -42,6 +42,8 @@ enum Sleep {
 }
 
 ranks! {
+    /// Which volume a harness serves: shared by calls, alone while it loses what is not durable.
+    Harness = Allowed,
     /// Renames between directories: while it is held, the way up from a directory stays as it is.
     Rename = Allowed,
     /// Held for the write-back of a large file. A thread with the file's turn never waits for it.

@@ -11,6 +11,7 @@ pub mod campaign;
 mod error;
 pub mod explore;
 mod extra;
+pub mod harness;
 pub mod minimise;
 pub mod oracle;
 pub mod paper;
