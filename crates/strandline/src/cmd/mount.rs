@@ -2,7 +2,9 @@
 //! helper mount(8) calls for it. Exit status as in mount(8).
 
 mod control;
+mod lazyfs;
 mod log;
+mod options;
 mod source;
 
 use std::fs::File;
@@ -12,20 +14,21 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use clap::{Args, Parser};
-use drive::Timing;
 use drive::linux::Access;
-use fuse::{Ended, MountOptions, Session};
+use fuse::{Ended, Session};
 
 use control::Switch;
+use lazyfs::{Lazyfs, Running};
 use log::Log;
-use source::{Served, Source};
+use options::{Settings, usage, with_absolute_paths};
+use source::Served;
 
 use crate::block_layer::BlockLayer;
 use crate::failure::{Failure, Outcome};
 use crate::in_use::is_write_protected;
 use crate::mounted::Mounted;
 use crate::out;
-use crate::target::{Devices, Kind};
+use crate::target::Kind;
 
 /// mount(8): incorrect invocation.
 pub(crate) const USAGE: u8 = 1;
@@ -49,7 +52,9 @@ Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime s
 nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and
 noallow_other; writeback: the kernel collects writes; io_uring: requests come over rings, for short
 writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
-threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v.
+threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v;
+lazyfs=CONFIG: the mount loses what is not durable when LazyFS's commands or its configuration say
+so, and goes on (docs: LazyFS), with modules=subdir and subdir=DIR, the root of CONFIG's paths.
 Those of F2FS: cache=BYTES, how much memory pages may take, 256m by default, nodes up to three
 quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=,
 atgc, nodiscard, noinline_data, noinline_dentry, noinline_xattr, noextent_cache, norecovery, hybrid,
@@ -171,68 +176,6 @@ fn known(options: &[String]) -> Vec<String> {
     all.filter(|option| Settings::parse(&[(*option).to_owned()]).is_ok())
         .map(str::to_owned)
         .collect()
-}
-
-/// The options of `-o`, sorted by recipient.
-struct Settings {
-    /// `remount`: only the flags of the mount change.
-    remount: bool,
-    mount: MountOptions,
-    /// Those of the file system.
-    volume: String,
-    timing: Timing,
-    devices: Devices,
-    log: Option<PathBuf>,
-    verbose: bool,
-}
-
-fn usage(message: String) -> Failure {
-    Failure::Coded { message, code: USAGE }
-}
-
-impl Settings {
-    fn parse(lists: &[String]) -> Outcome<Self> {
-        let (mount, rest) = MountOptions::parse(&lists.join(",")).map_err(usage)?;
-        let (mut remount, mut timing) = (false, Timing::Instant);
-        let mut of_volume = Vec::new();
-        let mut devices = Devices::default();
-        let (mut log, mut verbose) = (None, false);
-        for option in rest {
-            match option.as_str() {
-                "timing=instant" => timing = Timing::Instant,
-                "remount" => remount = true,
-                "verbose" => verbose = true,
-                "timing=paced" => timing = Timing::Paced,
-                text if text == "timing" || text.starts_with("timing=") => {
-                    return Err(usage(format!("{text}: expected timing=instant or timing=paced")));
-                }
-                text => match path_of(text) {
-                    Some(("device", device)) => devices.others.push(device.into()),
-                    Some((_, file)) => log = Some(file.into()),
-                    None => of_volume.push(option),
-                },
-            }
-        }
-        if mount.read_only {
-            of_volume.push("ro".into());
-        }
-        let volume = of_volume.join(",");
-        subjects::check_options(&volume).map_err(|error| usage(error.to_string()))?;
-        Ok(Self { remount, mount, volume, timing, devices, log, verbose })
-    }
-}
-
-impl Settings {
-    /// What is mounted; without `ro`, which goes by how it is opened.
-    fn source(&self, image: &Path) -> Source {
-        let options = self.volume.split(',').filter(|option| *option != "ro");
-        Source {
-            image: image.to_owned(),
-            devices: self.devices.clone(),
-            timing: self.timing,
-            options: options.collect::<Vec<_>>().join(","),
-        }
-    }
 }
 
 impl Mount {
@@ -357,25 +300,6 @@ fn failed_plainly(failure: Failure) -> Failure {
     Failure::Coded { message: failure.to_string(), code: FAILED }
 }
 
-/// The name and the path of `device=DEVICE` or `log=FILE`. Where pNOVA's logs are (`log=inode`,
-/// `log=core`) is for the volume; files of these names are `./inode` and `./core`.
-fn path_of(option: &str) -> Option<(&str, &str)> {
-    match option {
-        "log=inode" | "log=core" => None,
-        _ => option.split_once('=').filter(|(name, _)| matches!(*name, "device" | "log")),
-    }
-}
-
-/// The options for a process with another working directory.
-fn with_absolute_paths(list: &str) -> String {
-    let absolute = |option: &str| match path_of(option) {
-        Some((name, path)) => std::path::absolute(path)
-            .map_or_else(|_| option.to_owned(), |path| format!("{name}={}", path.display())),
-        _ => option.to_owned(),
-    };
-    list.split(',').map(absolute).collect::<Vec<_>>().join(",")
-}
-
 /// Printed for a mount that cannot have its `io_uring`.
 const NO_RINGS: &str = "mounted without io_uring, which the kernel does not offer; \
     from Linux 6.14 on it does after: echo 1 >/sys/module/fuse/parameters/enable_uring";
@@ -385,8 +309,15 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     let log = open_log(dir, settings, in_background)?;
     let access = if settings.mount.read_only { Access::Read } else { Access::Write };
     let source = settings.source(image);
-    let served = source.open(access)?;
+    let lazyfs = settings.lazyfs.as_deref();
+    let mut lazyfs = lazyfs.map(|config| Lazyfs::open(config, in_background)).transpose()?;
+    let mut served = source.open(access)?;
     let format = served.format;
+    let root = settings.subdir.as_deref().unwrap_or(dir);
+    let harness = lazyfs.as_mut().map(|lazyfs| lazyfs.harness(&served, &source.options, root));
+    if let Some(harness) = &harness {
+        served.volume = harness.clone();
+    }
     let speakers = cores::Mutex::new(Vec::new());
     let switch =
         Arc::new(Switch { served: cores::Mutex::new(None), source, log: log.clone(), speakers });
@@ -405,6 +336,8 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
         let_go().map_err(failed(dir))?;
     }
     switch.maintain();
+    let lazyfs = lazyfs.zip(harness);
+    let lazyfs = lazyfs.map(|(lazyfs, harness)| lazyfs.start(harness, session.kernel_cache()));
     let ended = session.wait();
     let mut served = switch.served.lock().take();
     if ended == Ok(Ended::Panicked) {
@@ -422,6 +355,7 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
         drop(maintenance.take());
         volume.unmount().map_err(|error| switch.lost(&**volume, &error))
     });
+    lazyfs.iter().for_each(Running::stop);
     // While the image is still locked: `umount` listens until it is free.
     switch.end(unmounted.as_ref().err().map(String::as_str));
     let failure = match (ended, unmounted) {

@@ -9,6 +9,7 @@ mod check_program;
 #[path = "../it/common/mod.rs"]
 mod common;
 mod cut_under_load;
+mod lazyfs;
 mod loads;
 mod mount;
 mod mount_cached;

@@ -61,12 +61,12 @@ fn other_spellings_of_a_name_are_never_stale() {
 }
 
 /// A page of a file, mapped and changed.
-struct Mapped(*mut std::ffi::c_void);
+pub(crate) struct Mapped(*mut std::ffi::c_void);
 
 const PAGE: usize = 4096;
 
 impl Mapped {
-    fn change(file: &File, offset: u64, byte: u8) -> Self {
+    pub(crate) fn change(file: &File, offset: u64, byte: u8) -> Self {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let shared = MapFlags::SHARED;
         // SAFETY: a new mapping of our own, at a place the kernel chooses.
@@ -76,6 +76,12 @@ impl Mapped {
         // SAFETY: a page of the mapping, which the file covers.
         unsafe { map.cast::<u8>().write_bytes(byte, PAGE) };
         Self(map)
+    }
+
+    /// The first byte, as it is there now.
+    pub(crate) fn first(&self) -> u8 {
+        // SAFETY: a page of the mapping, which the file covers; another process changes it.
+        unsafe { self.0.cast::<u8>().read_volatile() }
     }
 }
 

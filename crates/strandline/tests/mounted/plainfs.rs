@@ -14,7 +14,7 @@ use crate::common::{Scratch, fails, ok, strandline, text};
 use crate::mounting::{Rig, alone};
 
 /// An empty volume of 128 MiB. There is no mkfs for it: nobody should keep files there.
-fn make(path: &Path) {
+pub(crate) fn make(path: &Path) {
     let spec = Spec::named("ram").expect("a known profile").blocks(1 << 15);
     image::create(path, &spec).expect("it is created");
     let ssd = image::open(path, false, Timing::Instant).expect("it opens");

@@ -5,18 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use drive::linux::Access;
-use drive::{Ssd, Timing};
+use drive::{Drive, Ssd, Timing};
 use vfs::kind::{Format, Volume};
 
 use super::{FAILED, failed, unmountable, usage};
 use crate::failure::{Failure, Outcome};
-use crate::target::{Devices, open_to_serve};
+use crate::target::{Devices, open_to_serve, open_volume};
 
 /// How a volume is opened.
 pub(super) struct Source {
     pub(super) image: PathBuf,
     pub(super) devices: Devices,
     pub(super) timing: Timing,
+    /// Its drives' power must be one that can be cut.
+    pub(super) cuttable: bool,
     /// The options of the file system, without `ro`.
     pub(super) options: String,
 }
@@ -26,6 +28,8 @@ pub(super) struct Served {
     /// What happens in the background, until this is dropped.
     pub(super) maintenance: Option<Box<dyn Any + Send>>,
     pub(super) volume: Arc<dyn Volume>,
+    /// The drive that it is on.
+    pub(super) drive: Arc<dyn Drive>,
     /// The drives it is on, if they are emulated.
     pub(super) drives: Vec<Arc<Ssd>>,
     pub(super) format: &'static dyn Format,
@@ -34,9 +38,14 @@ pub(super) struct Served {
 impl Source {
     /// Opens the drive and mounts the volume on it.
     pub(super) fn open(&self, access: Access) -> Outcome<Served> {
-        let Self { image, devices, timing, options } = self;
-        let opened = open_to_serve(image, devices, access, *timing)
+        let Self { image, devices, timing, options, cuttable } = self;
+        let open = if *cuttable { open_volume } else { open_to_serve };
+        let opened = open(image, devices, access, *timing)
             .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
+        if *cuttable && opened.emulated().is_empty() && opened.drive.pm().is_none() {
+            let why = "its power cannot be cut: lazyfs= takes an image, or persistent memory";
+            return Err(failed(image)(why));
+        }
         let format = devices.kind.of(&opened.drive).map_err(failed(image))?;
         let ro = if access == Access::Write { "" } else { ",ro" };
         let options = format!("{options}{ro}");
@@ -44,6 +53,6 @@ impl Source {
         let volume = format.mount(opened.drive.clone(), &options);
         let volume = volume.map_err(|error| unmountable(image, &error))?;
         let drives = opened.emulated().to_vec();
-        Ok(Served { maintenance: None, volume, drives, format })
+        Ok(Served { maintenance: None, volume, drive: opened.drive, drives, format })
     }
 }

@@ -290,6 +290,11 @@ impl Rig {
         self.clear();
     }
 
+    /// Waits for a server that kills itself; the mount stays.
+    pub(crate) fn await_death(&self) {
+        assert!(!self.ended().success());
+    }
+
     /// Clears the mount of a dead server away.
     pub(crate) fn clear(&self) {
         run("umount", &["-l"], &self.point());

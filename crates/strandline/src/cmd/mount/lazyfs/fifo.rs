@@ -1,0 +1,130 @@
+//! The FIFOs: where commands come from, and where it is said that they are done.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// The longest command.
+const LINE_MAX: usize = 64 << 10;
+
+/// Opens a FIFO, which is made if it is not there. It has a reader and a writer from now on, so
+/// that nobody waits for one: the other end may come and go.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let anybody = Mode::RWXU | Mode::RWXG | Mode::RWXO;
+    match rustix::fs::mknodat(CWD, path, FileType::Fifo, anybody, 0) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    // It must not wait for anything else that may have the name.
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.file_type().is_fifo() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is there already, and no FIFO")),
+    }
+}
+
+/// A line without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Whole(Vec<u8>),
+    /// Longer than any command.
+    TooLong,
+}
+
+/// The lines that come out of a FIFO. They end only if it cannot be read.
+pub(super) struct Lines {
+    file: File,
+    /// What has been read and is no line yet.
+    begun: Vec<u8>,
+    too_long: bool,
+    /// What has been read behind it.
+    ahead: std::vec::IntoIter<u8>,
+}
+
+impl Lines {
+    /// Of a FIFO that [`open`] has opened.
+    pub(super) fn of(file: File) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&file, false)?;
+        Ok(Self { file, begun: Vec::new(), too_long: false, ahead: Vec::new().into_iter() })
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let mut buf = [0; 4096];
+        loop {
+            match self.file.read(&mut buf) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(len) => {
+                    self.ahead = buf[..len].to_vec().into_iter();
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Iterator for Lines {
+    type Item = Line;
+
+    fn next(&mut self) -> Option<Line> {
+        loop {
+            for byte in self.ahead.by_ref() {
+                match byte {
+                    b'\n' if std::mem::take(&mut self.too_long) => {
+                        self.begun.clear();
+                        return Some(Line::TooLong);
+                    }
+                    b'\n' => return Some(Line::Whole(std::mem::take(&mut self.begun))),
+                    _ if self.begun.len() == LINE_MAX => self.too_long = true,
+                    byte => self.begun.push(byte),
+                }
+            }
+            self.fill().ok()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn lines_come_whole_whatever_the_writes_and_long_ones_are_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fifo");
+        let fifo = open(&path).unwrap();
+        // There already.
+        let mut writer = open(&path).unwrap();
+        let mut lines = Lines::of(fifo).unwrap();
+        writer.write_all(b"one\ntwo\nthr").unwrap();
+        let whole = |text: &str| Some(Line::Whole(text.as_bytes().to_vec()));
+        assert_eq!((lines.next(), lines.next()), (whole("one"), whole("two")));
+        writer.write_all(b"ee\n\n").unwrap();
+        assert_eq!((lines.next(), lines.next()), (whole("three"), whole("")));
+        let long = cores::spawn("writer", None, move || {
+            let mut writer = File::options().write(true).open(path).unwrap();
+            writer.write_all(&vec![b'x'; LINE_MAX + 5000]).unwrap();
+            writer.write_all(b"\nfour\n").unwrap();
+        });
+        assert_eq!((lines.next(), lines.next()), (Some(Line::TooLong), whole("four")));
+        long.join();
+    }
+
+    #[test]
+    fn something_else_of_that_name_is_no_fifo() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "text").unwrap();
+        assert!(open(&path).is_err() && open(dir.path()).is_err());
+        assert!(open(&dir.path().join("no/dir")).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"text");
+    }
+}
