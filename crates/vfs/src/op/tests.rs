@@ -137,7 +137,7 @@ fn transfers_in_any_schedule_conserve_the_sum() {
                 })
             })
             .collect();
-        threads.into_iter().for_each(|thread| thread.join());
+        threads.into_iter().for_each(cores::JoinHandle::join);
         let all = (0..5).map(|ino| look(&*bank, ino, |shard| Ok(*shard.get(&ino).unwrap_or(&10))));
         assert_eq!(all.sum::<Result<i64, _>>(), Ok(50));
     };
