@@ -1,7 +1,7 @@
 //! The FIFOs: where commands come from, and where it is said that they are done.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, Bytes, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -38,34 +38,14 @@ pub(super) enum Line {
 
 /// The lines that come out of a FIFO. They end only if it cannot be read.
 pub(super) struct Lines {
-    file: File,
-    /// What has been read and is no line yet.
-    begun: Vec<u8>,
-    too_long: bool,
-    /// What has been read behind it.
-    ahead: std::vec::IntoIter<u8>,
+    input: Bytes<BufReader<File>>,
 }
 
 impl Lines {
     /// Of a FIFO that [`open`] has opened.
     pub(super) fn of(file: File) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&file, false)?;
-        Ok(Self { file, begun: Vec::new(), too_long: false, ahead: Vec::new().into_iter() })
-    }
-
-    fn fill(&mut self) -> io::Result<()> {
-        let mut buf = [0; 4096];
-        loop {
-            match self.file.read(&mut buf) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(len) => {
-                    self.ahead = buf[..len].to_vec().into_iter();
-                    return Ok(());
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        Ok(Self { input: BufReader::new(file).bytes() })
     }
 }
 
@@ -73,20 +53,15 @@ impl Iterator for Lines {
     type Item = Line;
 
     fn next(&mut self) -> Option<Line> {
+        let (mut line, mut too_long) = (Vec::new(), false);
         loop {
-            for byte in self.ahead.by_ref() {
-                match byte {
-                    b'\n' if std::mem::take(&mut self.too_long) => {
-                        self.begun.clear();
-                        return Some(Line::TooLong);
-                    }
-                    b'\n' => return Some(Line::Whole(std::mem::take(&mut self.begun))),
-                    _ if self.begun.len() == LINE_MAX => self.too_long = true,
-                    byte => self.begun.push(byte),
-                }
+            match self.input.next()?.ok()? {
+                b'\n' => break,
+                _ if line.len() == LINE_MAX => too_long = true,
+                byte => line.push(byte),
             }
-            self.fill().ok()?;
         }
+        Some(if too_long { Line::TooLong } else { Line::Whole(line) })
     }
 }
 
