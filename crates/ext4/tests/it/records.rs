@@ -11,8 +11,14 @@ use crate::harness::{Image, tool};
 
 #[test]
 fn e2fsck_refuses_a_volume_in_use_and_takes_it_afterwards() {
-    for policy in ["journal=ijournal", "journal=grouped", "journal=zgrouped,areas=2"] {
-        let image = Image::new(64);
+    for (size, policy) in [
+        (4096, "journal=ijournal"),
+        (4096, "journal=grouped"),
+        (4096, "journal=zgrouped,areas=2"),
+        (1024, "journal=ijournal"),
+        (2048, "journal=zgrouped,areas=2"),
+    ] {
+        let image = Image::with_blocks(64, size, "");
         let options: MountOptions = policy.parse().unwrap();
         let fs = Ext4::mount(image.drive(), &options).unwrap();
         let dir = fs.mkdir(fs.root(), b"dir", 0o755, Creator::default()).unwrap().ino;
@@ -30,6 +36,10 @@ fn e2fsck_refuses_a_volume_in_use_and_takes_it_afterwards() {
         assert!(out.status.code().is_some_and(|code| code & 8 != 0), "{policy}: {said}");
         assert!(said.contains("unknown incompatible feature"), "{policy}: {said}");
 
+        let read = Format.mount(image.drive(), "ro").unwrap();
+        let dir = read.lookup(read.root(), b"dir").unwrap().ino;
+        assert_eq!(read.lookup(dir, b"file").unwrap().size, 5000, "{size}, {policy}");
+        drop(read);
         let fs = image.mount();
         assert_eq!(fs.replay().records, 2, "the directory and the file");
         let dir = fs.lookup(fs.root(), b"dir").unwrap().ino;
