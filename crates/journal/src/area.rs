@@ -252,15 +252,20 @@ impl<K> Log<K> {
         }
     }
 
+    /// A committed transaction. Asked for just after its commit, it is among the last of many.
+    fn committed_mut(&mut self, id: Id) -> Option<&mut Committed<K>> {
+        self.committed.iter_mut().rev().find(|committed| committed.id == id)
+    }
+
     /// Stamp and buffers of a committed transaction, and those it revoked, which it gives away.
     pub(crate) fn images(&mut self, id: Id) -> Option<Images<K>> {
-        let found = self.committed.iter_mut().find(|committed| committed.id == id)?;
+        let found = self.committed_mut(id)?;
         Some((found.stamp, found.buffers.clone(), std::mem::take(&mut found.revoked)))
     }
 
     /// Notes that a committed transaction is valid.
     pub(crate) fn validate(&mut self, id: Id) {
-        if let Some(found) = self.committed.iter_mut().find(|committed| committed.id == id) {
+        if let Some(found) = self.committed_mut(id) {
             found.valid = true;
         }
     }

@@ -8,8 +8,9 @@
 //! clean ones, and [`Budget::write_back`] tells the owner when to write back.
 //!
 //! Invariants: `dirty` and `referenced` are subsets of `present`; a chunk without a page is free; a
-//! file without a chunk has no entry. Eviction is a clock over the chunks in slot order, so the
-//! same calls always leave the same pages.
+//! file without a chunk has no entry; the dirty chunks of a file are those with a dirty page.
+//! Eviction is a clock over the chunks in slot order, so the same calls always leave the same
+//! pages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,6 +60,8 @@ pub struct PageCache {
 struct FilePages {
     /// Slot of each chunk, by page index / 64.
     chunks: BTreeMap<u64, u32>,
+    /// The same of those with a dirty page, so that an fsync does not look at all of a large file.
+    dirty_chunks: BTreeMap<u64, u32>,
     dirty: usize,
 }
 
@@ -183,7 +186,7 @@ impl PageCache {
     pub fn dirty_in(&self, ino: Ino, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let file = self.files.get(&ino).filter(|f| f.dirty > 0 && range.start < range.end);
         let numbers = range.start / CHUNK_PAGES..=range.end.saturating_sub(1) / CHUNK_PAGES;
-        file.into_iter().flat_map(move |f| f.chunks.range(numbers.clone())).flat_map(
+        file.into_iter().flat_map(move |f| f.dirty_chunks.range(numbers.clone())).flat_map(
             move |(&number, &slot)| {
                 let first = number * CHUNK_PAGES;
                 Bits(self.chunks[slot as usize].dirty & mask(number, &range))
@@ -194,25 +197,6 @@ impl PageCache {
 
     /// The first dirty page of `ino` at or behind `from`.
     pub fn next_dirty(&self, ino: Ino, from: u64) -> Option<u64> {
-        let file = self.files.get(&ino).filter(|f| f.dirty > 0)?;
-        // Most often the page is in the chunk of the last access, or that chunk has all dirty
-        // pages.
-        let last = self.chunks.get(self.last as usize);
-        if let Some(chunk) = last.filter(|chunk| chunk.ino == ino && chunk.present != 0) {
-            let first = chunk.number * CHUNK_PAGES;
-            let all = chunk.dirty.count_ones() as usize == file.dirty;
-            let here = match from.checked_sub(first) {
-                Some(skip) if skip < CHUNK_PAGES => chunk.dirty & u64::MAX << skip,
-                None if all => chunk.dirty,
-                _ => 0,
-            };
-            if let Some(bit) = Bits(here).next() {
-                return Some(first + bit as u64);
-            }
-            if all {
-                return None;
-            }
-        }
         self.dirty_in(ino, from..u64::MAX).next()
     }
 
@@ -320,10 +304,14 @@ impl PageCache {
         if chunk.dirty & 1 << bit != 0 {
             return;
         }
+        let was_clean = chunk.dirty == 0;
         chunk.dirty |= 1 << bit;
         self.budget.add_dirty();
-        let ino = chunk.ino;
+        let (ino, number) = (chunk.ino, chunk.number);
         if let Some(file) = self.files.get_mut(&ino) {
+            if was_clean {
+                file.dirty_chunks.insert(number, slot as u32);
+            }
             file.dirty += 1;
             if file.dirty == 1 {
                 self.dirty_inos.insert(ino);
@@ -339,8 +327,11 @@ impl PageCache {
         }
         chunk.dirty &= !bits;
         self.budget.remove_dirty(cleared);
-        let ino = chunk.ino;
+        let (ino, number, is_clean) = (chunk.ino, chunk.number, chunk.dirty == 0);
         if let Some(file) = self.files.get_mut(&ino) {
+            if is_clean {
+                file.dirty_chunks.remove(&number);
+            }
             file.dirty -= cleared;
             if file.dirty == 0 {
                 self.dirty_inos.remove(&ino);
