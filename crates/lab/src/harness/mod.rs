@@ -7,11 +7,12 @@
 //! the same number: it is shown with another generation.
 //!
 //! An fsync never confirms what was lost: if the cut took changes of a file that somebody has open,
-//! the next fsync of it fails with `EIO`, once. On Linux a failed write-back does the same.
+//! each fsync of it fails with `EIO` until everybody has closed it.
 
 mod calls;
 mod faults;
 mod keep;
+mod lost;
 mod names;
 mod notes;
 mod torn;
@@ -240,6 +241,7 @@ impl Harness {
         if matches!(present, Present::Unmounted(_)) {
             return Err("it is unmounted".into());
         }
+        let open = present.volume().map(|volume| self.notes.lock().open_files(volume));
         for drive in &self.below.emulated {
             drive.cut(seed);
         }
@@ -248,7 +250,7 @@ impl Harness {
         drop(self.maintenance.lock().take());
         *present = Present::Lost;
         let volume = self.mount_again(seed)?;
-        self.notes.lock().survive(&*volume);
+        self.notes.lock().survive(&*volume, &open.unwrap_or_default());
         self.losses.fetch_add(1, Ordering::Relaxed);
         *present = self.begin(volume);
         Ok(())

@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::kind::Volume;
 use vfs::{Attr, Errno, Ino, RenameFlags, Result};
 
+use super::lost::OpenFile;
 use super::names::{Name, Names};
 use super::unsynced::{NameChange, Ranges, UnsyncedFile};
 
@@ -41,7 +42,7 @@ pub(super) struct Notes {
     taken: FxHashMap<Ino, u32>,
     /// What is still to come of users of inodes that are gone.
     owed: FxHashMap<Ino, Owed>,
-    /// Open files of which the cut took changes that nobody has been told of.
+    /// Files of which the cut took changes, and that have been open since.
     lost: FxHashSet<Ino>,
     dirty: BTreeMap<Ino, Ranges>,
     /// Names that changed, whether they are new, and of which inode they are.
@@ -184,7 +185,7 @@ impl Notes {
     /// An fsync of `ino` begins. Fails if a cut took what it should have confirmed.
     pub(super) fn cover(&mut self, ino: Ino) -> Result<Covered> {
         self.enter(ino)?;
-        if self.lost.remove(&ino) {
+        if self.lost.contains(&ino) {
             return Err(Errno::IO.into());
         }
         let files = self.dirty.remove(&ino).map(|ranges| (ino, ranges));
@@ -213,13 +214,19 @@ impl Notes {
         }
     }
 
-    /// The cut has taken what was not durable, and `volume` is what is left.
-    pub(super) fn survive(&mut self, volume: &dyn Volume) {
-        for (ino, _) in std::mem::take(&mut self.dirty) {
-            if self.known.get(&ino).is_some_and(|known| known.users > 0) {
-                self.lost.insert(ino);
-            }
-        }
+    /// The open files with changes that no fsync has covered.
+    pub(super) fn open_files(&self, volume: &dyn Volume) -> Vec<OpenFile> {
+        let is_open = |ino: &Ino| self.known.get(ino).is_some_and(|known| known.users > 0);
+        let open = self.dirty.iter().filter(|(ino, _)| is_open(ino));
+        open.map(|(ino, ranges)| OpenFile::of(volume, *ino, ranges.list())).collect()
+    }
+
+    /// The cut has taken what was not durable, and `volume` is what is left. `open` were the open
+    /// files before it.
+    pub(super) fn survive(&mut self, volume: &dyn Volume, open: &[OpenFile]) {
+        let changed = open.iter().filter(|file| !file.is_same(volume));
+        self.lost.extend(changed.map(OpenFile::ino));
+        self.dirty.clear();
         self.changes.clear();
         let known: Vec<(Ino, Known)> =
             self.known.iter().map(|(ino, known)| (*ino, *known)).collect();

@@ -34,7 +34,7 @@ fn no_fsync_confirms_what_a_clear_took_from_it() {
         let writers: Vec<_> = (0..4)
             .map(|n| {
                 let path = lazy.path(&format!("file{n}"));
-                let file = synced(&path, &0_u64.to_le_bytes());
+                let mut file = synced(&path, &0_u64.to_le_bytes());
                 let ends = ends.clone();
                 cores::spawn("writer", None, move || {
                     let (mut number, mut confirmed) = (0_u64, 0);
@@ -46,6 +46,8 @@ fn no_fsync_confirms_what_a_clear_took_from_it() {
                             Err(error) => {
                                 let lost = Some(Errno::IO.raw_os_error());
                                 assert_eq!(error.raw_os_error(), lost);
+                                drop(file);
+                                file = File::options().write(true).open(&path).unwrap();
                             }
                         }
                     }

@@ -227,11 +227,9 @@ impl Keeper for Attendant {
         let process = rustix::process::getpid();
         let id = process.as_raw_nonzero();
         self.log.say(Level::Critical, &format!("Killing LazyFS pid {id}!"));
-        // It cannot fail: the process is there, and is ours.
+        // The first process of a container does not get it, and aborts.
         let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
-        loop {
-            cores::sleep(1_000_000_000);
-        }
+        std::process::abort()
     }
 }
 
