@@ -178,6 +178,9 @@ impl Draft<'_, '_> {
         ino: Ino,
         kind: FileKind,
     ) -> Step<()> {
+        if kind == FileKind::Directory {
+            self.changes.new_dir = Some((dir, name.into(), ino));
+        }
         let sb = &self.volume().sb;
         if is_indexed(sb, self.inode(dir)?) {
             return self.add_in_tree(dir, name, ino, kind);
@@ -243,6 +246,7 @@ impl Draft<'_, '_> {
 
     /// Removes an entry that was found in this draft.
     pub(crate) fn remove_entry(&mut self, dir: Ino, found: Found) -> Step<()> {
+        self.changes.lost_names.push(dir);
         let seed = self.inode(dir)?.seed;
         let mut block = self.block_of(found.at, Kind::Dir(seed))?;
         let bytes = block.make_mut();
@@ -266,6 +270,7 @@ impl Draft<'_, '_> {
         ino: Ino,
         kind: FileKind,
     ) -> Step<()> {
+        self.changes.lost_names.push(dir);
         let seed = self.inode(dir)?.seed;
         let mut block = self.block_of(found.at, Kind::Dir(seed))?;
         let bytes = block.make_mut();

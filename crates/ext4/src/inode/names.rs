@@ -1,8 +1,12 @@
 //! Names that were looked up (the kernel's dentries), so that looking them up again reads no block:
 //! the blocks of a directory that all paths go through are otherwise what every core waits for.
 //!
-//! Invariant: a name here is an entry of its directory. Whoever applies a change of a directory
-//! forgets all of its names under the same lock.
+//! Directories are here as soon as they are made: cores that learn the same paths at the same time
+//! would take turns at the locks of the directories that these begin with.
+//!
+//! Invariant: a name here is an entry of its directory. Whoever removes an entry or makes it stand
+//! for another inode forgets all names of its directory under the same lock. A new entry makes none
+//! of them wrong.
 
 use rustc_hash::FxHashMap;
 
@@ -16,7 +20,7 @@ pub(crate) struct Names {
     dirs: FxHashMap<Ino, FxHashMap<Box<[u8]>, Ino>>,
     count: usize,
     most: usize,
-    /// Counts changes of directories: what was found before one of them may be old.
+    /// Counts losses of names: what was found before one of them may be old.
     changes: u64,
 }
 
@@ -32,7 +36,7 @@ impl Names {
         self.dirs.get(&dir)?.get(name).copied()
     }
 
-    /// How many changes there have been, for [`Names::insert`].
+    /// How many losses there have been, for [`Names::insert`].
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -56,7 +60,7 @@ impl Names {
         self.count += usize::from(is_new);
     }
 
-    /// Forgets the names of `dir`, whose entries change.
+    /// Forgets the names of `dir`, which loses one.
     pub(crate) fn forget(&mut self, dir: Ino) {
         self.changes += 1;
         self.count -= self.dirs.remove(&dir).map_or(0, |names| names.len());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use drive::Block;
 use journal::{Id, Ordered};
 use smallvec::SmallVec;
-use vfs::FileKind;
+use vfs::inode::OwnedShards;
 use vfs::op::Work;
 
 use crate::alloc::groups::{Bitmaps, GroupState, by_group};
@@ -74,6 +74,7 @@ impl Changes<'_> {
                 keep_inode(shard, ino, inode, (handle.id(), is_mapped));
             }
         }
+        self.apply_names(&mut work.shards);
         // Not before: until all links are written, the next change of the list would write one that
         // is then written over.
         self.orphans = None;
@@ -112,6 +113,21 @@ impl Changes<'_> {
         }
         self.applied = true;
         self.is_ordered.then(|| work.permit.order())
+    }
+
+    /// Cached names stay entries of their directories.
+    fn apply_names(&mut self, shards: &mut OwnedShards<'_, Shard>) {
+        for dir in std::mem::take(&mut self.lost_names) {
+            if let Some(shard) = shards.get_mut(dir.into()) {
+                shard.names.forget(dir);
+            }
+        }
+        if let Some((dir, name, ino)) = self.new_dir.take()
+            && let Some(shard) = shards.get_mut(dir.into())
+        {
+            let changes = shard.names.changes();
+            shard.names.insert(dir, &name, ino, changes);
+        }
     }
 
     /// Links the list of orphans anew. Returns the `i_dtime`s of inodes that are written anyway.
@@ -163,10 +179,6 @@ impl Changes<'_> {
 fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, (id, is_mapped): (Id, bool)) {
     if inode.size == inode.raw.size() {
         shard.changed.remove(&ino);
-    }
-    // No entry changes without the times of its directory.
-    if inode.kind() == FileKind::Directory {
-        shard.names.forget(ino);
     }
     match shard.inodes.get_mut(&ino) {
         Some(cached) => {

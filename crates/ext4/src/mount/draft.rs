@@ -70,6 +70,10 @@ pub(crate) struct Changes<'v> {
     pub(super) added_orphan: Option<Ino>,
     pub(super) removed_orphan: Option<Ino>,
     pub(super) pages: SmallVec<[Pages; 1]>,
+    /// Directories in which a name no longer stands for what it did.
+    pub(crate) lost_names: SmallVec<[Ino; 2]>,
+    /// The new name of a directory, and in which it is: paths will go through it.
+    pub(crate) new_dir: Option<(Ino, Box<[u8]>, Ino)>,
     /// What records must know of it.
     pub(crate) marks: SmallVec<[(Ino, Mark); 2]>,
     pub(crate) moves_dir: bool,
@@ -152,6 +156,8 @@ impl<'a, 'v> Draft<'a, 'v> {
             added_orphan: None,
             removed_orphan: None,
             pages: SmallVec::new(),
+            lost_names: SmallVec::new(),
+            new_dir: None,
             marks: SmallVec::new(),
             moves_dir: false,
             is_ordered: false,

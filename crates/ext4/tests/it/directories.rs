@@ -189,3 +189,30 @@ fn a_million_names_are_made_at_60_percent_of_the_rate_of_a_thousand() {
     drop(fs);
     image.assert_clean("a million");
 }
+
+/// What is cached of names never outlives an entry, and a new directory is found where it is.
+#[test]
+fn looked_up_names_follow_every_change() {
+    let image = Image::new(64);
+    let fs = image.mount();
+    let root = fs.root();
+    let find = |dir: Ino, name: &[u8]| fs.lookup(dir, name).ok().map(|attr| attr.ino);
+    let (a, b) = (mkdir(&fs, b"a"), mkdir(&fs, b"b"));
+    let file = fs.create(a, b"file", 0o644, Creator::default()).unwrap().ino;
+    let all = || [find(root, b"a"), find(root, b"b"), find(a, b"file"), find(b, b"file")];
+    assert_eq!(all(), [Some(a), Some(b), Some(file), None]);
+    fs.rename(a, b"file", b, b"file", RenameFlags::empty()).unwrap();
+    assert_eq!(all(), [Some(a), Some(b), None, Some(file)]);
+    fs.rename(root, b"a", root, b"b", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(all(), [Some(b), Some(a), None, Some(file)]);
+    fs.unlink(b, b"file").unwrap();
+    fs.rename(root, b"a", root, b"b", RenameFlags::empty()).unwrap();
+    assert_eq!([find(root, b"a"), find(root, b"b"), find(b, b"file")], [None, Some(b), None]);
+    fs.rmdir(root, b"b").unwrap();
+    assert_eq!(find(root, b"b"), None);
+    let again = mkdir(&fs, b"b");
+    assert_eq!((find(root, b"b"), find(again, b"file")), (Some(again), None));
+    fs.unmount().unwrap();
+    drop(fs);
+    image.assert_clean("renamed and removed");
+}
