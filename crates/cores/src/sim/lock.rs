@@ -20,6 +20,10 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
+/// Who has slept for so long gets its turn though others spin: the kernel's `RWSEM_WAIT_TIMEOUT`.
+/// (Its mutexes wake the first that sleeps each time.)
+const SLEEP_MAX: Nanos = 4_000_000;
+
 /// A lock's state on a virtual machine. There is none until it is first used on one.
 pub(crate) struct VirtualLock {
     state: Mutex<Option<Box<LockState>>>,
@@ -60,6 +64,19 @@ struct Waiting {
     roused: bool,
     /// It found the lock taken when it came: nobody else gets it before.
     is_next: bool,
+}
+
+impl Waiting {
+    /// Wakes it to try again, unless it is on its way. Returns when the caller is done with that.
+    fn rouse(&mut self, sim: &Sim, from: Nanos) -> Nanos {
+        if self.roused {
+            return from;
+        }
+        self.roused = true;
+        let from = from + sim.profile.wake_call();
+        sim.rouse(self.waiter, from + sim.profile.wake());
+        from
+    }
 }
 
 /// The lines that holders of the lock use.
@@ -337,7 +354,8 @@ impl LockState {
     /// Gives the lock to those who can have it together: whoever is next, or the first who spins.
     /// If all are asleep, wakes the first to try again. The line goes from one to the next, so each
     /// pays for its transfer in turn. Returns when the caller is done with that.
-    fn hand_on(&mut self, sim: &Sim, of: &VirtualLock, mut from: Nanos) -> Nanos {
+    fn hand_on(&mut self, sim: &Sim, of: &VirtualLock, from: Nanos) -> Nanos {
+        let mut from = self.rouse_starved(sim, from);
         while let Some(at) = self.first_awake(sim) {
             let Waiting { waiter, mode, .. } = self.queue[at];
             if !self.is_free_for(mode) {
@@ -359,11 +377,7 @@ impl LockState {
             if !is_free {
                 break;
             }
-            if !waiting.roused {
-                waiting.roused = true;
-                from += sim.profile.wake_call();
-                sim.rouse(waiting.waiter, from + sim.profile.wake());
-            }
+            from = waiting.rouse(sim, from);
             if waiting.mode == Mode::Exclusive {
                 break;
             }
@@ -371,14 +385,28 @@ impl LockState {
         from
     }
 
-    /// Where in the queue the thread stands that takes the lock first once it is free; `None` if
-    /// that one sleeps. Who waits spins as long as the holder is on its core and nobody else wants
-    /// the waiter's (the kernel's optimistic spinning).
-    fn first_awake(&self, sim: &Sim) -> Option<usize> {
-        let is_awake = |waiting: &Waiting| {
-            let spins = waiting.since >= self.asleep_until && sim.has_its_core(waiting.waiter);
-            !waiting.roused && spins
+    /// Wakes the first who has slept for too long: those who spin get the lock before it each time,
+    /// until it has woken in vain. Returns when the caller is done with that.
+    fn rouse_starved(&mut self, sim: &Sim, from: Nanos) -> Nanos {
+        let is_starved = |waiting: &Waiting| {
+            from.saturating_sub(waiting.since) >= SLEEP_MAX && !self.spins(sim, waiting)
         };
+        match self.queue.iter().position(is_starved) {
+            Some(at) => self.queue[at].rouse(sim, from),
+            None => from,
+        }
+    }
+
+    /// Whether it waits awake: as long as the holder is on its core and nobody else wants the
+    /// waiter's (the kernel's optimistic spinning).
+    fn spins(&self, sim: &Sim, waiting: &Waiting) -> bool {
+        waiting.since >= self.asleep_until && sim.has_its_core(waiting.waiter)
+    }
+
+    /// Where in the queue the thread stands that takes the lock first once it is free; `None` if
+    /// that one sleeps.
+    fn first_awake(&self, sim: &Sim) -> Option<usize> {
+        let is_awake = |waiting: &Waiting| !waiting.roused && self.spins(sim, waiting);
         let at = match self.queue.iter().position(|waiting| waiting.is_next) {
             Some(at) => Some(at).filter(|&at| is_awake(&self.queue[at])),
             None => self.queue.iter().position(is_awake),

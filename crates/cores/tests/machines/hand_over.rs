@@ -102,6 +102,37 @@ fn a_thread_that_runs_passes_one_that_is_still_waking_up_but_not_twice() {
 }
 
 #[test]
+fn a_thread_that_sleeps_gets_its_turn_though_others_always_spin() {
+    let got = run(1, || {
+        let lock = Arc::new(Mutex::new(None));
+        let held = lock.lock();
+        let other = lock.clone();
+        let sleeper = spawn("sleeper", Some(1), move || *other.lock() = Some(now()));
+        cores::sleep(10_000);
+        let others = (2..6).map(|core| {
+            let lock = lock.clone();
+            spawn("other", Some(core), move || {
+                while now() < 20_000_000 {
+                    let held = lock.lock();
+                    cores::spend(1_000);
+                    if held.is_some() {
+                        break;
+                    }
+                }
+            })
+        });
+        let others: Vec<_> = others.collect();
+        // They come while the holder is on its core.
+        cores::spend(50_000);
+        drop(held);
+        others.into_iter().for_each(cores::JoinHandle::join);
+        sleeper.join();
+        lock.lock().unwrap()
+    });
+    assert!((4_000_000..5_000_000).contains(&got), "{got} ns");
+}
+
+#[test]
 fn sleeping_readers_wake_together() {
     let (start, ends) = run(1, || {
         let lock = Arc::new(RwLock::new(()));
