@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::rank::{Held, Place, Rank};
@@ -127,7 +128,7 @@ impl<T: ?Sized> PerCoreRwLock<T> {
     /// How many readers there have been so far. One that found the short way just closed counts
     /// twice.
     pub fn readers(&self) -> u64 {
-        let short = self.short.counts.iter().map(|count| count.entered.load());
+        let short = self.short.counts().iter().map(|count| count.entered.load());
         short.fold(self.short.by_lock.load(Ordering::Relaxed), u64::wrapping_add)
     }
 
@@ -163,7 +164,9 @@ struct ShortWay {
     /// Readers that took the lock proper, and how many of them before its last writer.
     by_lock: AtomicU64,
     before_writer: AtomicU64,
-    counts: Box<[Count]>,
+    /// Made when the way is first opened: most of the many locks of a machine with many cores never
+    /// have so many readers. Invariant: there are counts unless `state` has always been [`CLOSED`].
+    counts: OnceLock<Box<[Count]>>,
     /// A writer sleeps here until the readers have left. Innermost: nothing is taken within.
     sleep: Mutex<()>,
     left: Condvar,
@@ -206,10 +209,16 @@ impl ShortWay {
             closed_until: AtomicU64::new(0),
             by_lock: AtomicU64::new(0),
             before_writer: AtomicU64::new(0),
-            counts: (0..core_count()).map(|_| Count::default()).collect(),
+            counts: OnceLock::new(),
             sleep: Mutex::named("readers left", ()),
             left: Condvar::new(),
         }
+    }
+
+    /// One for each core; none before the way was first opened.
+    #[inline]
+    fn counts(&self) -> &[Count] {
+        self.counts.get().map_or(&[], |counts| counts)
     }
 
     /// Lets a reader in, if it is open. The reader counts itself before it looks, and a writer
@@ -219,7 +228,8 @@ impl ShortWay {
         if self.state.load_free() != OPEN {
             return None;
         }
-        let count = &self.counts[slot() % self.counts.len()];
+        let counts = self.counts();
+        let count = counts.get(slot() % counts.len().max(1))?;
         count.entered.fetch_add(1);
         let visit = Visit { way: self, count };
         (self.state.load() == OPEN).then_some(visit)
@@ -234,6 +244,7 @@ impl ShortWay {
             && in_a_row >= IN_A_ROW
             && now() >= self.closed_until.load(Ordering::Relaxed)
         {
+            self.counts.get_or_init(|| (0..core_count()).map(|_| Count::default()).collect());
             self.state.store(OPEN);
         }
     }
@@ -251,7 +262,7 @@ impl ShortWay {
     fn drain(&self) {
         let start = now();
         self.state.store(DRAINING);
-        for count in &self.counts {
+        for count in self.counts() {
             if (0..LOOKS).any(|_| count.is_empty()) {
                 continue;
             }

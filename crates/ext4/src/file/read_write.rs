@@ -12,10 +12,19 @@ use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map;
 use crate::mount::engine::Engine;
 use crate::mount::options::Linux;
-use crate::mount::want::{Step, Want};
+use crate::mount::want::{Halt, Step, Want};
 use crate::ondisk::Ino;
 
 const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// What one pass of a write under its file's lock did.
+struct Wrote {
+    len: usize,
+    /// What it lacks for the rest.
+    stop: Option<Halt>,
+    /// Whether every write to the file must be durable before it returns.
+    is_sync: bool,
+}
 
 /// Fails unless the inode is a regular file.
 pub(crate) fn check_regular(inode: &Inode) -> Step<()> {
@@ -78,7 +87,7 @@ impl Engine {
     }
 
     /// Brings into memory what is missing.
-    pub(crate) fn fetch_or_fail(&self, stop: crate::mount::want::Halt) -> Result<()> {
+    pub(crate) fn fetch_or_fail(&self, stop: Halt) -> Result<()> {
         match stop {
             Stop::Want(want) => vfs::op::Volume::fetch(self, want),
             Stop::Failed(error) => Err(error),
@@ -130,18 +139,18 @@ impl Engine {
                 self.write_step(&mut shard, ino, write)
             };
             match step {
-                Ok((len, None)) => {
+                Ok(Wrote { len, stop: None, is_sync }) => {
                     done += len;
                     if len > 0 && self.linux == Linux::V4_14 {
                         self.log_inode(ino)?;
                     }
                     self.throttle(ino)?;
-                    if done > 0 && self.is_sync(ino) {
+                    if done > 0 && is_sync {
                         self.fsync(ino, false)?;
                     }
                     return Ok(done);
                 }
-                Ok((len, Some(stop))) => {
+                Ok(Wrote { len, stop: Some(stop), .. }) => {
                     done += len;
                     match self.fetch_or_fail(stop) {
                         Err(_) if done > 0 => return Ok(done),
@@ -158,21 +167,18 @@ impl Engine {
         self.change(&[ino.into()], 2, |draft| draft.inode_mut(ino).map(drop))
     }
 
-    fn write_step(
-        &self,
-        shard: &mut Shard,
-        ino: Ino,
-        write: Write<'_>,
-    ) -> Step<(usize, Option<crate::mount::want::Halt>)> {
+    fn write_step(&self, shard: &mut Shard, ino: Ino, write: Write<'_>) -> Step<Wrote> {
         let Cached { inode, still, .. } = shard.inode(ino)?;
         check_regular(inode)?;
-        inode.protection().check_may_write()?;
+        let flags = inode.protection();
+        flags.check_may_write()?;
+        let is_sync = flags.contains(InodeFlags::SYNC);
         if *still {
             return Err(Stop::Want(Want::Turn(ino)));
         }
         let (size, offset) = (inode.size, write.offset());
         if write.data().is_empty() {
-            return Ok((0, None));
+            return Ok(Wrote { len: 0, stop: None, is_sync });
         }
         let mut map = FileMap { engine: self, shard, ino };
         if offset > size {
@@ -190,14 +196,8 @@ impl Engine {
         if let Some((_, ready)) = &written.failed {
             self.unpromise(shard, ino, offset + written.len as u64, *ready)?;
         }
-        Ok((written.len, written.failed.map(|(stop, _)| stop)))
-    }
-
-    /// Whether every write to the file must be durable before it returns.
-    fn is_sync(&self, ino: Ino) -> bool {
-        let shard = self.inodes.look(ino.into());
-        let flags = shard.inodes.get(&ino).map(|cached| cached.inode.protection());
-        flags.is_some_and(|flags| flags.contains(InodeFlags::SYNC))
+        let stop = written.failed.map(|(stop, _)| stop);
+        Ok(Wrote { len: written.len, stop, is_sync })
     }
 
     /// Takes back promises to pages that a write did not reach.
@@ -284,8 +284,8 @@ impl Engine {
 
     /// Some inode with dirty pages.
     pub(crate) fn some_dirty_inode(&self) -> Option<Ino> {
-        (0..vfs::inode::Shards::<Shard>::COUNT)
-            .find_map(|index| self.inodes.at(index).pages.dirty_inos().next())
+        (0..self.inodes.count())
+            .find_map(|index| self.inodes.at(index)?.pages.dirty_inos().next())
             .map(|ino| ino as Ino)
     }
 }

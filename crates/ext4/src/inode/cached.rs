@@ -79,9 +79,8 @@ impl Cached {
 }
 
 impl Shard {
-    /// One with these pages, and names of about `name_bytes`.
-    pub(crate) fn new(pages: PageCache, name_bytes: u64) -> Self {
-        let names = Names::new(name_bytes);
+    /// An empty one.
+    pub(crate) fn new(pages: PageCache, names: Names) -> Self {
         Self { inodes: FxHashMap::default(), pages, names, changed: FxHashSet::default() }
     }
 

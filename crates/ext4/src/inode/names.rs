@@ -8,6 +8,9 @@
 //! for another inode forgets all names of its directory under the same lock. A new entry makes none
 //! of them wrong.
 
+use std::sync::Arc;
+
+use cores::Line;
 use rustc_hash::FxHashMap;
 
 use crate::ondisk::Ino;
@@ -15,20 +18,48 @@ use crate::ondisk::Ino;
 /// What a name takes in memory, about.
 const NAME_BYTES: u64 = 256;
 
+/// Names that a shard may have without asking, and at most.
+const NAMES_FIRST: usize = 16;
+const NAMES_MAX: usize = 1024;
+
+/// How many names all shards may have together, besides the first few of each.
+pub(crate) struct NameRoom {
+    taken: Line,
+    most: u64,
+}
+
 /// The names in a shard of inodes, by directory.
 pub(crate) struct Names {
     dirs: FxHashMap<Ino, FxHashMap<Box<[u8]>, Ino>>,
     count: usize,
+    /// As many as it may have. It doubles, so a shard asks for room a few times in its life.
     most: usize,
+    room: Arc<NameRoom>,
     /// Counts losses of names: what was found before one of them may be old.
     changes: u64,
 }
 
-impl Names {
+impl NameRoom {
     /// For about so many bytes.
     pub(crate) fn new(bytes: u64) -> Self {
-        let most = (bytes / NAME_BYTES).clamp(16, 1024) as usize;
-        Self { dirs: FxHashMap::default(), count: 0, most, changes: 0 }
+        Self { taken: Line::new(0), most: bytes / NAME_BYTES }
+    }
+
+    fn has(&self, more: usize) -> bool {
+        self.taken.load() + more as u64 <= self.most
+    }
+
+    /// Takes room for so many names, for good.
+    fn take(&self, more: usize) {
+        self.taken.fetch_add(more as u64);
+    }
+}
+
+impl Names {
+    /// None yet.
+    pub(crate) fn new(room: &Arc<NameRoom>) -> Self {
+        let (dirs, most) = (FxHashMap::default(), NAMES_FIRST);
+        Self { dirs, count: 0, most, room: room.clone(), changes: 0 }
     }
 
     /// The inode that `name` stands for in `dir`, if that is known.
@@ -43,7 +74,11 @@ impl Names {
 
     /// Whether another name fits.
     pub(crate) fn has_room(&self) -> bool {
-        self.count < self.most
+        self.count < self.most || self.may_grow()
+    }
+
+    fn may_grow(&self) -> bool {
+        self.most < NAMES_MAX && self.room.has(self.most)
     }
 
     /// Notes what was found after so many `changes`, unless there have been more since. If there is
@@ -52,9 +87,14 @@ impl Names {
         if changes != self.changes {
             return;
         }
-        if !self.has_room() {
-            self.dirs.clear();
-            self.count = 0;
+        if self.count >= self.most {
+            if self.may_grow() {
+                self.room.take(self.most);
+                self.most *= 2;
+            } else {
+                self.dirs.clear();
+                self.count = 0;
+            }
         }
         let is_new = self.dirs.entry(dir).or_default().insert(name.into(), ino).is_none();
         self.count += usize::from(is_new);
@@ -73,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_was_found_before_a_change_is_not_kept() {
-        let mut names = Names::new(0);
+        let mut names = Names::new(&Arc::new(NameRoom::new(0)));
         let before = names.changes();
         names.insert(2, b"a", 12, before);
         assert_eq!((names.get(2, b"a"), names.get(3, b"a")), (Some(12), None));
@@ -87,11 +127,21 @@ mod tests {
 
     #[test]
     fn there_are_no_more_than_fit() {
-        let mut names = Names::new(0);
-        for number in 0..100_u32 {
-            names.insert(number % 3, &number.to_le_bytes(), number, 0);
-            let all: usize = names.dirs.values().map(FxHashMap::len).sum();
-            assert!(all == names.count && all <= 16, "{all}");
+        // Nothing for both of them; three times the first few; more than they may have.
+        for (room, most) in [(0, [16, 16]), (50, [64, 16]), (1 << 20, [1024, 1024])] {
+            let room = Arc::new(NameRoom::new(room * NAME_BYTES));
+            let fill = |most: usize| {
+                let mut names = Names::new(&room);
+                let mut seen = 0;
+                for number in 0..5000_u32 {
+                    names.insert(number % 3, &number.to_le_bytes(), number, 0);
+                    let all: usize = names.dirs.values().map(FxHashMap::len).sum();
+                    assert!(all == names.count && all <= most, "{all}");
+                    seen = seen.max(all);
+                }
+                seen
+            };
+            assert_eq!(most.map(fill), most);
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::fsync::fast::Unsaid;
 use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::map::Blocks;
+use crate::inode::names::{NameRoom, Names};
 use crate::inode::orphan::Orphans;
 use crate::mount::inject::Inject;
 use crate::mount::journal::{Client, Committed, Handle, Journal};
@@ -40,6 +41,8 @@ pub(crate) struct Engine {
     pub(crate) inodes: Shards<Shard>,
     /// How many pages there are, and may be.
     pub(crate) budget: Arc<Budget>,
+    /// The shard where the next page is evicted.
+    evict_at: Line,
     pub(crate) groups: Groups,
     pub(crate) room: Room,
     pub(crate) orphans: Mutex<Orphans>,
@@ -97,8 +100,8 @@ impl Engine {
         let groups = Groups::new(&sb, table)?;
         let budget = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
         let budget = Arc::new(Budget::new(budget));
-        let name_bytes = options.cache_bytes / Shards::<Shard>::COUNT as u64;
-        let shard = |_| Shard::new(PageCache::sharing(&budget), name_bytes);
+        let (pages, names) = (budget.clone(), Arc::new(NameRoom::new(options.cache_bytes)));
+        let shard = move || Shard::new(PageCache::sharing(&pages), Names::new(&names));
         let clock = Clock::new(0, None);
         let generation = clock.now().nanos;
         let committed = Arc::new(Committed::before(log.superblock.sequence()));
@@ -140,6 +143,7 @@ impl Engine {
             moved_dirs: Mutex::ranked(Rank::Space, "ext4 moved directories", Vec::new()).keyed(3),
             have_dirs_moved: Line::new(0),
             budget,
+            evict_at: Line::new(0),
             groups,
             sb,
         })
@@ -370,12 +374,14 @@ impl Engine {
         if self.budget.room() >= batch {
             return;
         }
-        for index in 0..Shards::<Shard>::COUNT {
+        let first = self.evict_at.load() as usize;
+        for index in (first..self.inodes.count()).chain(0..first) {
             let excess = self.budget.excess(batch);
             if excess == 0 {
                 return;
             }
-            let mut shard = self.inodes.own_at(index);
+            let Some(mut shard) = self.inodes.own_at(index) else { continue };
+            self.evict_at.store(index as u64);
             while shard.pages.evict(self.budget.excess(batch)) && self.budget.excess(batch) > 0 {}
         }
     }

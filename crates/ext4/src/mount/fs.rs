@@ -55,9 +55,9 @@ impl Ext4 {
 impl Engine {
     /// Writes back everything and commits.
     pub(super) fn sync_all(&self) -> Result<()> {
-        for index in 0..vfs::inode::Shards::<crate::inode::cached::Shard>::COUNT {
+        for index in 0..self.inodes.count() {
             let inos: Vec<_> = {
-                let shard = self.inodes.at(index);
+                let Some(shard) = self.inodes.at(index) else { continue };
                 let dirty = shard.pages.dirty_inos().map(|ino| ino as u32);
                 dirty.chain(shard.changed.iter().copied()).collect()
             };

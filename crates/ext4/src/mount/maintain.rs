@@ -5,11 +5,9 @@
 use std::sync::Arc;
 
 use cores::{JoinHandle, Nanos, now};
-use vfs::inode::Shards;
 use vfs::upkeep::{Flushed, Upkeep, flush};
 use vfs::{Health, Ino};
 
-use crate::inode::cached::Shard;
 use crate::mount::fs::Ext4;
 
 /// The thread that looks after a mounted volume. It must be stopped before unmount.
@@ -86,8 +84,8 @@ impl Flushed for Ext4 {
 
     fn dirty_inos(&self) -> Vec<Ino> {
         let mut inos = Vec::new();
-        for index in 0..Shards::<Shard>::COUNT {
-            let shard = self.engine.inodes.at(index);
+        for index in 0..self.engine.inodes.count() {
+            let Some(shard) = self.engine.inodes.at(index) else { continue };
             inos.extend(shard.pages.dirty_inos());
             inos.extend(shard.changed.iter().map(|ino| Ino::from(*ino)));
         }

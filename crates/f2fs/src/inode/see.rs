@@ -165,7 +165,7 @@ pub(crate) struct Passing<'a> {
 
 impl<'a> Sight<'a> for Passing<'a> {
     fn shard(&mut self, engine: &'a Engine, ino: Nid) -> Option<&Shard> {
-        let number = Inodes::index(ino);
+        let number = engine.inodes.index(ino);
         if self.number != number {
             self.shard = None;
             self.number = number;

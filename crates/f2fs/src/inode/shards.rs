@@ -70,10 +70,11 @@ impl Inodes {
     pub(crate) fn new(bytes: u64) -> Self {
         let pages = Arc::new(Budget::new(usize::try_from(bytes).unwrap_or(usize::MAX)));
         let (nodes, names) = (Arc::new(NodeCounts::default()), Arc::new(NameRoom::new(bytes / 8)));
-        let shard = |_| {
-            let (nodes, pages) = (NodeCache::new(&nodes), PageCache::sharing(&pages));
+        let (of_nodes, of_pages, of_names) = (nodes.clone(), pages.clone(), names.clone());
+        let shard = move || {
+            let (nodes, pages) = (NodeCache::new(&of_nodes), PageCache::sharing(&of_pages));
             let (unflushed, unjudged) = (FxHashSet::default(), FxHashMap::default());
-            let names = NameIndexes::sharing(&names);
+            let names = NameIndexes::sharing(&of_names);
             let extents = Extents::default();
             Shard { nodes, pages, names, extents, purse: 0, unflushed, in_place: 0, unjudged }
         };
@@ -104,8 +105,8 @@ impl Inodes {
 
     /// The index of the shard that has inode `ino`.
     #[inline]
-    pub(crate) fn index(ino: Nid) -> usize {
-        Shards::<Shard>::index(ino.into())
+    pub(crate) fn index(&self, ino: Nid) -> usize {
+        self.shards.index(ino.into())
     }
 
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Shard> {
@@ -181,8 +182,9 @@ impl Inodes {
             if excess == 0 {
                 return;
             }
-            if !self.shards.at_mut(self.hand).pages.evict(excess) {
-                self.hand = (self.hand + 1) % Shards::<Shard>::COUNT;
+            let shard = self.shards.at_mut(self.hand);
+            if !shard.is_some_and(|shard| shard.pages.evict(excess)) {
+                self.hand = (self.hand + 1) % self.shards.count();
             }
         }
     }

@@ -1,113 +1,176 @@
 //! What memory holds of inodes, in shards with a lock each.
 //!
 //! All that memory has of an inode is in one shard, so one lock protects it, and operations on
-//! inodes in different shards do not contend.
+//! inodes in different shards do not contend. Two cores that take turns at a lock are many times
+//! slower than each at its own. So there are many shards where there are many cores, made as inodes
+//! come into use.
+
+use std::ops::Range;
+use std::sync::OnceLock;
 
 use cores::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
 use smallvec::SmallVec;
 
 use crate::Ino;
 
-const SHARDS: usize = 256;
+/// Shards that are made together. There is at least one bank.
+const BANK: usize = 256;
+const SHARDS_MAX: usize = 1 << 16;
 
-/// Which of `count` shards, a power of two up to 256, has inode or block `number`. Neighbours are
-/// in different ones, so files made one after the other share none; and so are most numbers that
-/// are thousands apart, as the first inodes and the tables of ext4's groups are.
-#[inline]
-pub fn shard_of(number: u64, count: usize) -> usize {
-    (number ^ number >> 10 ^ number >> 15 ^ number >> 17) as usize % count
+/// How many shards to have on a machine of so many cores: if each works on a file anywhere, the
+/// chance that two of them share a shard is an eighth.
+fn shards_for(cores: usize) -> usize {
+    cores.saturating_mul(cores).saturating_mul(4).clamp(BANK, SHARDS_MAX).next_power_of_two()
 }
 
+/// Which of `count` shards, a power of two, has inode or block `number`. Neighbours are in
+/// different ones, so files made one after the other share none; and so are most numbers that are
+/// thousands apart, as the first inodes and the tables of ext4's groups are.
+#[inline]
+pub fn shard_of(number: u64, count: usize) -> usize {
+    (number ^ number >> 10 ^ number >> 15 ^ number >> 17) as usize & count.wrapping_sub(1)
+}
+
+/// Neighbours among the shards.
+type Bank<S> = Box<[PerCoreRwLock<S>]>;
+
 /// All shards of a volume. `S` is what one of them holds.
-pub struct Shards<S>(Box<[PerCoreRwLock<S>]>);
+pub struct Shards<S> {
+    banks: Box<[OnceLock<Bank<S>>]>,
+    /// Makes the shards of these indices.
+    make: Box<dyn Fn(Range<usize>) -> Bank<S> + Send + Sync>,
+}
+
+impl<S: 'static> Shards<S> {
+    /// Shards made by `make`. `name` is the locks' name in reports.
+    pub fn new(
+        rank: Rank,
+        name: &'static str,
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self {
+        let shard = move |index| PerCoreRwLock::ranked(rank, name, make()).keyed(index as u64);
+        let banks = shards_for(cores::core_count()) / BANK;
+        Self {
+            banks: (0..banks).map(|_| OnceLock::new()).collect(),
+            make: Box::new(move |indices| indices.map(&shard).collect()),
+        }
+    }
+}
 
 impl<S> Shards<S> {
-    /// Shards made by `make`, which gets the index of each. `name` is the locks' name in reports.
-    pub fn new(rank: Rank, name: &'static str, mut make: impl FnMut(u64) -> S) -> Self {
-        let shard = |index| PerCoreRwLock::ranked(rank, name, make(index)).keyed(index);
-        Self((0..SHARDS as u64).map(shard).collect())
+    /// How many there are, a power of two.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.banks.len() * BANK
     }
-
-    /// How many there are.
-    pub const COUNT: usize = SHARDS;
 
     /// Index of the shard that has inode `ino`.
     #[inline]
-    pub fn index(ino: Ino) -> usize {
-        shard_of(ino, SHARDS)
+    pub fn index(&self, ino: Ino) -> usize {
+        shard_of(ino, self.count())
+    }
+
+    /// The shard at `index`, which is below their count.
+    #[inline]
+    fn shard(&self, index: usize) -> &PerCoreRwLock<S> {
+        let (bank, first) = (index / BANK, index / BANK * BANK);
+        &self.banks[bank].get_or_init(|| (self.make)(first..first + BANK))[index % BANK]
+    }
+
+    /// The shard at `index`, if it has been made.
+    fn made(&self, index: usize) -> Option<&PerCoreRwLock<S>> {
+        self.banks.get(index / BANK)?.get()?.get(index % BANK)
     }
 
     /// The shard of inode `ino`, locked shared.
     #[inline]
     pub fn look(&self, ino: Ino) -> PerCoreReadGuard<'_, S> {
-        self.0[Self::index(ino)].read()
+        self.shard(self.index(ino)).read()
     }
 
     /// The shard of inode `ino`, locked exclusively.
     #[inline]
     pub fn own(&self, ino: Ino) -> PerCoreWriteGuard<'_, S> {
-        self.0[Self::index(ino)].write()
+        self.shard(self.index(ino)).write()
     }
 
     /// The shards of `inos`, locked exclusively in the order of their indices, each once. `None`
     /// for no inode.
     #[inline]
     pub fn own_all<const N: usize>(&self, inos: [Ino; N]) -> Option<OwnedShards<'_, S>> {
-        self.own_indices(&mut inos.map(Self::index))
+        self.own_indices(&mut inos.map(|ino| self.index(ino)))
     }
 
     /// As [`Shards::own_all`], for a list whose length is not known beforehand.
     pub fn own_list(&self, inos: &[Ino]) -> Option<OwnedShards<'_, S>> {
-        let mut indices: SmallVec<[usize; 4]> = inos.iter().copied().map(Self::index).collect();
+        let mut indices: SmallVec<[usize; 4]> = inos.iter().map(|ino| self.index(*ino)).collect();
         self.own_indices(&mut indices)
+    }
+
+    /// Adds the shard of `ino` to those that are locked, unless somebody has it. It may be out of
+    /// order, since nobody waits here.
+    pub fn try_own<'a>(&'a self, owned: &mut OwnedShards<'a, S>, ino: Ino) -> bool {
+        let index = self.index(ino);
+        let shard = self.shard(index).try_write();
+        let is_free = shard.is_some();
+        owned.others.extend(shard.map(|shard| (index, shard)));
+        is_free
     }
 
     #[inline]
     fn own_indices(&self, indices: &mut [usize]) -> Option<OwnedShards<'_, S>> {
         indices.sort_unstable();
         let (&mut first, rest) = indices.split_first_mut()?;
-        let shard = self.0[first].write();
+        let shard = self.shard(first).write();
         let mut others = SmallVec::new();
         let mut last = first;
         for &mut index in rest {
             if index != last {
-                others.push((index, self.0[index].write()));
+                others.push((index, self.shard(index).write()));
                 last = index;
             }
         }
-        Some(OwnedShards { index: first, shard, others })
+        Some(OwnedShards { count: self.count(), index: first, shard, others })
     }
 
-    /// The shard at `index`, locked shared.
-    pub fn at(&self, index: usize) -> PerCoreReadGuard<'_, S> {
-        self.0[index % SHARDS].read()
+    /// The shard at `index`, locked shared; `None` if no inode near there was ever used.
+    pub fn at(&self, index: usize) -> Option<PerCoreReadGuard<'_, S>> {
+        Some(self.made(index)?.read())
     }
 
-    /// The shard at `index`, locked exclusively.
-    pub fn own_at(&self, index: usize) -> PerCoreWriteGuard<'_, S> {
-        self.0[index % SHARDS].write()
+    /// As [`Shards::at`], locked exclusively.
+    pub fn own_at(&self, index: usize) -> Option<PerCoreWriteGuard<'_, S>> {
+        Some(self.made(index)?.write())
     }
 
     /// The shard of inode `ino`, for the volume's only user.
     #[inline]
     pub fn of(&mut self, ino: Ino) -> &mut S {
-        self.0[Self::index(ino)].get_mut()
+        let index = self.index(ino);
+        if self.made(index).is_none() {
+            self.shard(index);
+        }
+        self.at_mut(index).expect("it has just been made")
     }
 
-    /// The shard at `index`, for the volume's only user.
+    /// As [`Shards::at`], for the volume's only user.
     #[inline]
-    pub fn at_mut(&mut self, index: usize) -> &mut S {
-        self.0[index % SHARDS].get_mut()
+    pub fn at_mut(&mut self, index: usize) -> Option<&mut S> {
+        let bank = self.banks.get_mut(index / BANK)?.get_mut()?;
+        bank.get_mut(index % BANK).map(PerCoreRwLock::get_mut)
     }
 
-    /// All shards, for the volume's only user.
+    /// All shards that have been made, for the volume's only user.
     pub fn all(&mut self) -> impl Iterator<Item = &mut S> {
-        self.0.iter_mut().map(PerCoreRwLock::get_mut)
+        let banks = self.banks.iter_mut().filter_map(OnceLock::get_mut);
+        banks.flat_map(|bank| bank.iter_mut()).map(PerCoreRwLock::get_mut)
     }
 }
 
 /// The shards of one inode or of a few, locked exclusively. Most often there is one.
 pub struct OwnedShards<'a, S> {
+    /// How many the volume has.
+    count: usize,
     index: usize,
     shard: PerCoreWriteGuard<'a, S>,
     /// Those of other inodes, by index.
@@ -118,7 +181,7 @@ impl<S> OwnedShards<'_, S> {
     /// The shard of inode `ino`; `None` if it is not among these.
     #[inline]
     pub fn get(&self, ino: Ino) -> Option<&S> {
-        let wanted = Shards::<S>::index(ino);
+        let wanted = shard_of(ino, self.count);
         if self.index == wanted {
             return Some(&self.shard);
         }
@@ -129,7 +192,7 @@ impl<S> OwnedShards<'_, S> {
     /// As [`OwnedShards::get`], to be changed.
     #[inline]
     pub fn get_mut(&mut self, ino: Ino) -> Option<&mut S> {
-        let wanted = Shards::<S>::index(ino);
+        let wanted = shard_of(ino, self.count);
         if self.index == wanted {
             return Some(&mut self.shard);
         }
@@ -140,33 +203,69 @@ impl<S> OwnedShards<'_, S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    fn numbered() -> Shards<usize> {
+        let made = AtomicUsize::new(0);
+        Shards::new(Rank::Inode, "test", move || made.fetch_add(1, Ordering::Relaxed))
+    }
 
     #[test]
     fn neighbours_and_first_inodes_of_groups_are_apart() {
-        let most = |numbers: &mut dyn Iterator<Item = u64>| {
-            let mut uses = [0; SHARDS];
-            numbers.for_each(|number| uses[shard_of(number, SHARDS)] += 1);
+        let most = |count, numbers: &mut dyn Iterator<Item = u64>| {
+            let mut uses = vec![0; count];
+            numbers.for_each(|number| uses[shard_of(number, count)] += 1);
             uses.into_iter().max()
         };
-        assert_eq!(most(&mut (5120..5120 + SHARDS as u64)), Some(1));
-        for per_group in [8192, 4096, 2048, 1984] {
-            assert_eq!(most(&mut (0..80).map(|group| group * per_group + 2)), Some(1));
+        for (count, groups) in [(BANK, 80), (shards_for(80), 80), (shards_for(120), 120)] {
+            assert_eq!(most(count, &mut (5120..5120 + BANK as u64)), Some(1));
+            for per_group in [8192, 4096, 2048, 1984] {
+                let first = &mut (0..groups).map(|group| group * per_group + 2);
+                assert_eq!(most(count, first), Some(1));
+            }
         }
+        // Where there are many cores, all inodes of a volume of 1 GiB are apart.
+        assert_eq!(most(shards_for(120), &mut (0..8 * 8192)), Some(1));
     }
 
     #[test]
     fn several_shards_are_locked_once_each_and_found_by_inode() {
-        let shards = Shards::new(Rank::Inode, "test", |index| index);
-        // Up to 1,023 a number's own low bits decide.
-        let same = SHARDS as u64;
-        let mut owned = shards.own_all([5, 3, 5 + same]).unwrap();
-        assert_eq!(owned.get(3 + same), Some(&3));
+        let shards = numbered();
+        let same = |ino| (ino + 1..).find(|&other| shards.index(other) == shards.index(ino));
+        let (same_as_3, same_as_5) = (same(3).unwrap(), same(5).unwrap());
+        let mut owned = shards.own_all([5, 3, same_as_5]).unwrap();
+        let third = owned.get(same_as_3).copied();
         *owned.get_mut(5).unwrap() = 50;
-        assert_eq!((owned.get(5 + same), owned.get(4)), (Some(&50), None));
-        drop(owned);
+        assert_eq!((owned.get(same_as_5), owned.get(4)), (Some(&50), None));
+        let held = shards.look(4);
+        assert!(shards.try_own(&mut owned, 2), "nobody has it");
+        assert!(!shards.try_own(&mut owned, 4) && !shards.try_own(&mut owned, 5));
+        assert!(owned.get(2).is_some() && owned.get(4).is_none());
+        drop((held, owned));
         assert_eq!(*shards.look(5), 50);
-        assert_eq!(*shards.look(4), 4);
+        assert_eq!(Some(*shards.look(3)), third);
         assert!(shards.own_all([]).is_none());
+    }
+
+    #[test]
+    fn shards_are_as_many_as_the_machine_needs_and_made_when_used() {
+        let on = |machine: &str| {
+            let profile = cores::Profile::named(machine).unwrap();
+            let count = || {
+                let mut shards = numbered();
+                assert!((0..shards.count()).all(|index| shards.at(index).is_none()));
+                let last = (0..).find(|&ino| shards.index(ino) == shards.count() - 1).unwrap();
+                *shards.of(last) = 7;
+                assert_eq!(*shards.look(last), 7);
+                assert_eq!(shards.all().count(), BANK);
+                let there = (0..shards.count()).filter(|&index| shards.own_at(index).is_some());
+                assert_eq!(there.count(), BANK);
+                shards.count()
+            };
+            cores::Machine::simulated(&profile, 1).run(count).unwrap()
+        };
+        assert_eq!(["e7-8870v2-120", "gold-6138-80", "i5-6500"].map(on), [65536, 32768, 256]);
     }
 }

@@ -91,12 +91,17 @@ fn ideal() -> Profile {
 /// Operations per second on 1, 15, 60 and 120 cores, each over what so many times one core would
 /// do; with a line of the mutant if `mutant`.
 fn speedup(load: Load, mutant: bool) -> Vec<f64> {
+    speedup_of("f2fs", OPS, load, mutant)
+}
+
+/// The same of file system `name`, with so many operations per core.
+fn speedup_of(name: &str, ops: u64, load: Load, mutant: bool) -> Vec<f64> {
     let rate = |cores| {
         let (first_core, seed, profile_locks) = (0, 1, false);
-        let run = Run { load, cores, first_core, ops: OPS, direct: false, seed, profile_locks };
+        let run = Run { load, cores, first_core, ops, direct: false, seed, profile_locks };
         let quiet = Told { ready: &|| Ok(()), done: &|| Ok(()) };
         let (format, footprint) =
-            (subjects::named("f2fs").expect("it is known"), load.footprint(cores, OPS));
+            (subjects::named(name).expect("it is known"), load.footprint(cores, ops));
         let (drive, mount_opts, simulated) = ("ram", "", true);
         let fresh = Fresh { format, drive, mount_opts, seed, simulated, footprint };
         let on = |fs: &Arc<dyn vfs::kind::Volume>| {
@@ -132,4 +137,14 @@ fn one_shared_line_flattens_the_curve() {
     assert!(sound[3] > 0.7, "{sound:?}");
     let mutant = speedup(Load::Drbl, true);
     assert!(mutant[3] < 0.1 && mutant[2] < 2.0 * mutant[3].max(0.05) + 0.1, "{mutant:?}");
+}
+
+/// What cores do to files and paths of their own on ext4 takes neither a lock nor a line that
+/// others use, from the first operation on.
+#[test]
+fn private_files_of_ext4_keep_most_of_a_straight_line() {
+    for load in [Load::Dwol, Load::Drbl, Load::Mrpl] {
+        let shares = speedup_of("ext4", 1_000, load, false);
+        assert!(shares.iter().all(|share| *share >= 0.7), "{load}: {shares:?}");
+    }
 }
