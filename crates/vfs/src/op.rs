@@ -9,6 +9,11 @@
 //! any lock, and the plan begins again. So no thread waits for a drive, for room in a log or for a
 //! second lock out of order while it holds one, and one thread takes the same path as many.
 //!
+//! Another inode's shard that nobody has is taken at once, and the plan begins again with the locks
+//! it has. This is how new inodes are made: their number is known only in the plan. Threads that
+//! make some in one directory would otherwise all plan for the same number, and all but one in
+//! vain.
+//!
 //! Invariant: from the moment a plan succeeds until it is applied, the locks under which it was
 //! made are held, so nothing that it has read can have changed.
 
@@ -107,9 +112,12 @@ pub fn run<'v, V: Volume, P, T>(
         let permit = volume.enter(room)?;
         let shards = volume.shards().own_list(&inos).ok_or(Errno::INVAL)?;
         let mut work = Work { volume, permit, shards };
-        let stop = match plan(&mut work) {
-            Ok(planned) => return Ok(apply(planned, &mut work)),
-            Err(stop) => stop,
+        let stop = loop {
+            match plan(&mut work) {
+                Ok(planned) => return Ok(apply(planned, &mut work)),
+                Err(Stop::Inode(ino)) if volume.shards().try_own(&mut work.shards, ino) => {}
+                Err(stop) => break stop,
+            }
         };
         // The shards first: whoever waits for them may hold a permit.
         drop(work.shards);
