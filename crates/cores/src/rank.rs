@@ -57,7 +57,7 @@ ranks! {
     /// One inode: contents, attributes, dirty nodes. Several by their numbers. Or a shard of
     /// inodes, by its index, or all inodes of a file system in memory.
     Inode = Allowed,
-    /// A segment of a file, by its number.
+    /// A part of a file, or of the files that share a lock, by its number.
     Range = Allowed,
     /// The list of a volume's orphans, from when an operation plans a change of it until that is
     /// applied.

@@ -5,6 +5,7 @@
 //! The parts: [`Gate`] holds a volume; [`op`] is the loop of an operation that says what it lacks,
 //! and [`names`] has POSIX's rules for directory entries. [`inode`] says who works on an inode and
 //! who has it open. [`PageCache`] keeps contents, and [`mod@file`] reads and writes them there.
+//! [`Ranges`] locks parts of a file.
 //! [`Buffers`] keeps metadata until a commit. [`upkeep`] writes back what has been dirty for long.
 //! [`options`] and [`attributes`] are what can be set at mount and later, [`finding`] and
 //! [`record`] what a check and a dump show.
@@ -34,6 +35,7 @@ pub mod options;
 mod pages;
 pub mod path;
 mod pieces;
+mod ranges;
 pub mod record;
 mod rules;
 mod types;
@@ -50,6 +52,7 @@ pub use health::{Clock, Health};
 pub use memfs::MemFs;
 pub use pages::PageCache;
 pub use pieces::{Piece, pieces};
+pub use ranges::{Locked, Ranges};
 pub use rules::{check_fallocate, check_name, check_xattr_name};
 pub use types::{
     Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, InodeFlags, RenameFlags, Seek, SetAttr,

@@ -6,10 +6,8 @@
 //! somebody has the inode alone and puts it there ([`Inode::settle`]). A segment also keeps the
 //! version of its last overwrite, so that all of a file share no line.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use cores::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, Stage};
-use vfs::{Errno, Ino, Result, Timespec};
+use cores::Stage;
+use vfs::{Errno, Ino, Ranges, Result, Timespec};
 
 use super::map::Map;
 use crate::commit::Change;
@@ -25,11 +23,9 @@ pub(crate) const SEGMENT: u64 = 64;
 
 /// A file's segments.
 pub(crate) struct Segments {
-    /// Each protects what was overwritten in its own pages, from before a page is read or its entry
-    /// is appended until the entry is durable and the old page free. Several by their numbers.
-    all: Vec<RwLock<Segment>>,
-    /// Something was overwritten since the inode was settled.
-    is_written: AtomicBool,
+    /// What was overwritten in each, from before a page is read or its entry is appended until the
+    /// entry is durable and the old page free.
+    all: Ranges<Segment>,
     /// Overwrites share the inode (`range_lock=segment`); if not, each has it alone.
     pub(crate) is_shared: bool,
 }
@@ -45,25 +41,18 @@ struct Segment {
 
 impl Segments {
     pub(crate) fn new(size: u64, is_shared: bool) -> Self {
-        let is_written = AtomicBool::new(false);
-        let mut segments = Self { all: Vec::new(), is_written, is_shared };
-        segments.fit(size);
-        segments
+        Self { all: Ranges::new("pmfs segment", count(size)), is_shared }
     }
+}
 
-    /// Segments for a file of this many bytes.
-    fn fit(&mut self, size: u64) {
-        let want = size.div_ceil(BLOCK * SEGMENT) as usize;
-        self.all.truncate(want);
-        for number in self.all.len()..want {
-            let lock = RwLock::ranked(Rank::Range, "pmfs segment", Segment::default());
-            self.all.push(lock.keyed(number as u64));
-        }
-    }
+/// Segments of a file of this many bytes.
+fn count(size: u64) -> usize {
+    size.div_ceil(BLOCK * SEGMENT) as usize
+}
 
-    fn of(&self, first: u64, behind: u64) -> Option<&[RwLock<Segment>]> {
-        self.all.get((first / SEGMENT) as usize..behind.div_ceil(SEGMENT) as usize)
-    }
+/// The numbers of the segments that have pages `first..behind`.
+fn numbers(first: u64, behind: u64) -> std::ops::Range<usize> {
+    (first / SEGMENT) as usize..behind.div_ceil(SEGMENT) as usize
 }
 
 /// Where pages `first..behind` are: in the inode's map, but for those that were overwritten.
@@ -84,11 +73,10 @@ impl Inode {
     /// Puts what was overwritten into the map. Blocks that were there are free already.
     pub(crate) fn settle(&mut self) {
         let Some(segments) = &mut self.segments else { return };
-        if std::mem::take(segments.is_written.get_mut()) {
+        if let Some(all) = segments.all.settle() {
             let mut time = (self.raw.mtime.get(), self.raw.mtime_nanos.get());
             let mut version = 0;
-            for segment in &mut segments.all {
-                let segment = segment.get_mut();
+            for segment in all {
                 version = version.max(segment.version);
                 let of = segment.time.take().map_or(time, |time| (time.secs, time.nanos));
                 time = time.max(of);
@@ -102,16 +90,16 @@ impl Inode {
                 log.version = log.version.max(version);
             }
         }
-        segments.fit(self.raw.size.get());
+        segments.all.fit(count(self.raw.size.get()));
     }
 
     /// When it was overwritten last, if it was since it was settled.
     pub(crate) fn overwritten(&self) -> Option<Timespec> {
         let segments = self.segments.as_ref()?;
-        if !segments.is_written.load(Ordering::Acquire) {
+        if !segments.all.is_changed() {
             return None;
         }
-        let times = segments.all.iter().filter_map(|segment| segment.read().time);
+        let times = segments.all.each().filter_map(|segment| segment.time);
         times.max_by_key(|time| (time.secs, time.nanos))
     }
 }
@@ -131,9 +119,7 @@ impl Pmfs {
         let (first, behind) = (offset / BLOCK, end.div_ceil(BLOCK));
         let is_there = end <= inode.raw.size.get() && inode.map.missing(first, behind).is_empty();
         let Some(segments) = inode.segments.as_ref().filter(|_| is_there) else { return Ok(None) };
-        let Some(locks) = segments.of(first, behind) else { return Ok(None) };
-        let mut held: Vec<RwLockWriteGuard<'_, Segment>> =
-            locks.iter().map(RwLock::write).collect();
+        let Some(mut held) = segments.all.write(numbers(first, behind)) else { return Ok(None) };
         let taken = self.space.take(behind - first, None);
         if taken.blocks() < behind - first {
             return Ok(None);
@@ -158,9 +144,7 @@ impl Pmfs {
             segment.map.replace(extent);
             (segment.version, segment.time) = (version, Some(time));
         }
-        if !segments.is_written.load(Ordering::Acquire) {
-            segments.is_written.store(true, Ordering::Release);
-        }
+        segments.all.note_change();
         old.runs().for_each(|(start, len)| self.space.give(start, len));
         Ok(Some((data.len(), is_long)))
     }
@@ -170,9 +154,9 @@ impl Pmfs {
         let size = inode.raw.size.get();
         let end = size.min(offset.saturating_add(buf.len() as u64));
         let (first, behind) = (offset / BLOCK, end.div_ceil(BLOCK));
-        let segments = inode.segments.as_ref().and_then(|segments| segments.of(first, behind));
-        let locks = segments.unwrap_or(&[]);
-        let held: Vec<RwLockReadGuard<'_, Segment>> = locks.iter().map(RwLock::read).collect();
+        let segments = inode.segments.as_ref();
+        let held = segments.and_then(|segments| segments.all.read(numbers(first, behind)));
+        let held = held.unwrap_or_default();
         let map = merged(&inode.map, held.iter().map(|held| &**held), (first, behind));
         self.copy_out(&map, size, offset, buf)
     }
