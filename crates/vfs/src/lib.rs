@@ -5,7 +5,7 @@
 //! The parts: [`Gate`] holds a volume; [`op`] is the loop of an operation that says what it lacks,
 //! and [`names`] has POSIX's rules for directory entries. [`inode`] says who works on an inode and
 //! who has it open. [`PageCache`] keeps contents, and [`mod@file`] reads and writes them there.
-//! [`Ranges`] locks parts of a file.
+//! [`Ranges`] locks parts of a file, and [`Overwrites`] are several of cached pages at once.
 //! [`Buffers`] keeps metadata until a commit. [`upkeep`] writes back what has been dirty for long.
 //! [`options`] and [`attributes`] are what can be set at mount and later, [`finding`] and
 //! [`record`] what a check and a dump show.
@@ -32,6 +32,7 @@ pub mod names;
 pub mod op;
 pub mod ops;
 pub mod options;
+mod overwrites;
 mod pages;
 pub mod path;
 mod pieces;
@@ -50,6 +51,7 @@ pub use fs::FileSystem;
 pub use gate::{Gate, Hold, Look};
 pub use health::{Clock, Health};
 pub use memfs::MemFs;
+pub use overwrites::{Overwrite, Overwrites};
 pub use pages::PageCache;
 pub use pieces::{Piece, pieces};
 pub use ranges::{Locked, Ranges};

@@ -6,6 +6,7 @@ use vfs::Errno;
 use vfs::file::{self, Miss, Part, Write, Written};
 
 use crate::error::Result;
+use crate::file::overwrite::RangeLocks;
 use crate::inode::mapping::Mapping;
 use crate::inode::see::{Glance, See, Unseen};
 use crate::mount::engine::Engine;
@@ -60,7 +61,12 @@ impl Glance<'_> {
         if self.read_inline(ino, offset as usize, buf)? {
             return Ok((len, len));
         }
-        Ok((file::read_in_memory(&self.shard(ino)?.pages, ino.into(), offset, buf), len))
+        let shard = self.shard(ino)?;
+        let done = match shard.overwritten() {
+            None => file::read_in_memory(&shard.pages, ino.into(), offset, buf),
+            Some(overwrites) => overwrites.read(&shard.pages, ino.into(), offset, buf),
+        };
+        Ok((done, len))
     }
 }
 
@@ -188,7 +194,7 @@ impl Engine {
     fn wrote(&mut self, ino: Nid, end: u64) -> Result<()> {
         let now = self.clock.now();
         self.inode_mut(ino)?.wrote(end, now);
-        Ok(())
+        self.lock_pages_from_now_on(ino)
     }
 
     /// Sets the size: cuts off, or extends with a hole.

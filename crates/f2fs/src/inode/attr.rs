@@ -68,6 +68,7 @@ pub(crate) trait Stat: See {
         let target = self.encrypted_target(ino)?;
         let size = self.view(self.engine().top_inode(ino))?.size.get();
         let lazy = self.engine().lazy_atimes.get(&ino).copied();
+        let overwritten = self.overwritten(ino)?;
         let inode = self.view(ino)?;
         let size = target.map_or(size, |target| target.len() as u64);
         let crtime = inode.crtime().map_or(Timespec::default(), |(secs, nanos)| Timespec {
@@ -88,8 +89,8 @@ pub(crate) trait Stat: See {
             size,
             blocks: sectors(inode),
             atime: lazy.unwrap_or(atime),
-            mtime: time(inode.mtime, inode.mtime_nsec),
-            ctime: time(inode.ctime, inode.ctime_nsec),
+            mtime: overwritten.unwrap_or_else(|| time(inode.mtime, inode.mtime_nsec)),
+            ctime: overwritten.unwrap_or_else(|| time(inode.ctime, inode.ctime_nsec)),
             crtime,
             generation: inode.generation.get(),
         })

@@ -246,16 +246,23 @@ impl Own<'_> {
     /// time one of these has to hold it, to see whether a checkpoint is due.
     pub(crate) fn pay(&mut self, ino: Nid, blocks: u64) -> Result<(), Unseen> {
         let engine = self.engine;
-        let purse = &mut self.shard_mut(ino)?.purse;
+        let has_paid = engine.pay(&mut self.shard_mut(ino)?.purse, blocks);
+        if has_paid { Ok(()) } else { Err(Unseen::Absent) }
+    }
+}
+
+impl Engine {
+    /// Takes `blocks` out of `purse`, which is filled from the credit; false if too little is left.
+    pub(crate) fn pay(&self, purse: &mut u64, blocks: u64) -> bool {
         if *purse < blocks
-            && (engine.inodes.has_many_changed_nodes()
-                || engine.inodes.has_many_clean_nodes()
-                || !engine.credit.hand_out(purse, blocks))
+            && (self.inodes.has_many_changed_nodes()
+                || self.inodes.has_many_clean_nodes()
+                || !self.credit.hand_out(purse, blocks))
         {
-            return Err(Unseen::Absent);
+            return false;
         }
         *purse -= blocks;
-        Ok(())
+        true
     }
 }
 

@@ -12,7 +12,7 @@ use cores::PerCoreReadGuard;
 use drive::{BLOCK_SIZE, Block};
 use smallvec::SmallVec;
 use vfs::inode::OwnedShards;
-use vfs::{Errno, FileKind, file};
+use vfs::{Errno, FileKind, Timespec, file};
 
 use crate::F2fs;
 use crate::dir::index::NameIndexes;
@@ -51,6 +51,9 @@ pub(crate) trait See: Sized {
 
     /// The index of directory `dir`, which is worth one, if it answers.
     fn index_of(&mut self, dir: Nid) -> Result<Option<&NameIndexes>, Self::Error>;
+
+    /// When `ino` was overwritten last, if its inode does not say so yet.
+    fn overwritten(&mut self, ino: Nid) -> Result<Option<Timespec>, Self::Error>;
 
     /// What there is to read of an encrypted symbolic link without its key; `None` for another.
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Self::Error>;
@@ -136,6 +139,11 @@ impl See for Engine {
         Ok(answers.then(|| &self.inodes.of(dir).names))
     }
 
+    fn overwritten(&mut self, _: Nid) -> Result<Option<Timespec>> {
+        // The exclusive holder has put it into the inode.
+        Ok(None)
+    }
+
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>> {
         Engine::encrypted_target(self, ino)
     }
@@ -203,6 +211,11 @@ impl<'a> Sight<'a> for Owned<'a> {
 }
 
 impl<'a, S: Sight<'a>> Glance<'a, S> {
+    /// The volume itself, beside what is seen of an inode.
+    pub(crate) fn volume(&self) -> &'a Engine {
+        self.engine
+    }
+
     /// What memory has of inode `ino`.
     pub(crate) fn shard(&mut self, ino: Nid) -> Result<&Shard, Unseen> {
         self.sight.shard(self.engine, ino).ok_or(Unseen::Absent)
@@ -292,6 +305,10 @@ impl<'a, S: Sight<'a>> See for Glance<'a, S> {
         Ok(answers.then_some(names))
     }
 
+    fn overwritten(&mut self, ino: Nid) -> Result<Option<Timespec>, Unseen> {
+        Ok(self.shard(ino)?.overwritten().and_then(|overwrites| overwrites.last(ino.into())))
+    }
+
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Unseen> {
         let inode = self.view(ino)?;
         let sealed = inode.file_kind() == FileKind::Symlink;
@@ -326,6 +343,15 @@ impl F2fs {
         change: impl FnOnce(&mut Own<'_>) -> Result<T, Unseen>,
     ) -> Result<Option<T>> {
         let _span = cores::span(cores::Stage::Syscall);
+        self.own_within(inos, change)
+    }
+
+    /// As [`F2fs::own`], for a caller that has begun its stage.
+    pub(crate) fn own_within<T, const N: usize>(
+        &self,
+        inos: [Nid; N],
+        change: impl FnOnce(&mut Own<'_>) -> Result<T, Unseen>,
+    ) -> Result<Option<T>> {
         Block::stock();
         let Some(volume) = self.join() else { return Ok(None) };
         volume.check_writable()?;
@@ -335,5 +361,23 @@ impl F2fs {
         cores::charge(cores::Stage::Inode);
         // Errors are left to whoever holds the volume, who has more to say.
         Ok(change(&mut own).ok())
+    }
+
+    /// Changes what has locks of its own within an inode, under the shared lock of its shard;
+    /// `None` if the change takes more than this. The caller has begun its stage.
+    pub(crate) fn share<T>(
+        &self,
+        change: impl FnOnce(&mut Glance<'_>) -> Result<T, Unseen>,
+    ) -> Result<Option<T>> {
+        Block::stock();
+        let Some(volume) = self.join() else { return Ok(None) };
+        volume.check_writable()?;
+        let mut glance = Glance { engine: &volume, sight: Passing::default() };
+        // An error is reported by the exclusive retry.
+        let changed = change(&mut glance).ok();
+        if changed.is_some() {
+            cores::charge(cores::Stage::Inode);
+        }
+        Ok(changed)
     }
 }

@@ -1,18 +1,23 @@
 //! What memory holds of inodes: their node blocks and pages, in shards with a lock each.
 //!
 //! With the volume locked exclusively none of these locks is needed.
+//!
+//! Under `range_lock=page` a file is overwritten by several cores that share its shard's lock. What
+//! they wrote lies beside the pages until the shard is locked exclusively. Every way to a shard
+//! that can be changed puts it in place first ([`Shard::settled`]), so nobody else knows of it.
 
 use std::sync::Arc;
 
 use cores::{PerCoreReadGuard, Rank};
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{OwnedShards, Shards};
-use vfs::{Budget, PageCache};
+use vfs::{Budget, Ino, Overwrites, PageCache, Timespec};
 
 use crate::dir::index::{NameIndexes, NameRoom};
 use crate::inode::extents::{ExtentCounts, Extents};
 use crate::inode::node_cache::{NodeCache, NodeCounts};
 use crate::ondisk::data_sums::DataSums;
+use crate::ondisk::inode::RawInodeBlock;
 use crate::ondisk::{BLOCK_SIZE, Nid};
 
 /// A checkpoint writes the changed nodes when there are so many, to bound memory and recovery time.
@@ -39,6 +44,8 @@ pub(crate) struct Inodes {
 pub(crate) struct Shard {
     pub(crate) nodes: NodeCache,
     pub(crate) pages: PageCache,
+    /// Pages overwritten under the shared lock, once there was reason to lock pages.
+    pub(crate) overwrites: Option<Box<Overwrites>>,
     /// Where the names of directories are.
     pub(crate) names: NameIndexes,
     /// Where runs of blocks of files are.
@@ -54,6 +61,22 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
+    /// Puts what was overwritten under the shared lock where it belongs.
+    #[inline]
+    fn settled(&mut self) -> &mut Self {
+        if let Some(overwrites) = self.overwrites.as_mut().filter(|all| all.is_pending()) {
+            let Self { pages, nodes, .. } = self;
+            overwrites.settle(pages, |ino, time| wrote(nodes, ino, time));
+        }
+        self
+    }
+
+    /// The pages overwritten under the shared lock, if there are any.
+    #[inline]
+    pub(crate) fn overwritten(&self) -> Option<&Overwrites> {
+        self.overwrites.as_deref().filter(|overwrites| overwrites.is_pending())
+    }
+
     /// Forgets what there is of inode `ino` besides its nodes.
     pub(crate) fn forget(&mut self, ino: Nid) {
         self.pages.forget(ino.into());
@@ -61,6 +84,17 @@ impl Shard {
         self.extents.forget(ino);
         self.unflushed.remove(&ino);
         self.unjudged.remove(&ino);
+    }
+}
+
+/// Notes in an inode when it was overwritten. It is cached: it was when that happened, and only the
+/// exclusive holder of the shard drops nodes.
+#[cold]
+fn wrote(nodes: &mut NodeCache, ino: Ino, time: Timespec) {
+    let inode = Nid::try_from(ino).ok().and_then(|ino| nodes.change(ino));
+    debug_assert!(inode.is_some(), "inode {ino} was overwritten and is not cached");
+    if let Some(inode) = inode {
+        RawInodeBlock::of_mut(inode).i.wrote(0, time);
     }
 }
 
@@ -75,8 +109,9 @@ impl Inodes {
             let (nodes, pages) = (NodeCache::new(&of_nodes), PageCache::sharing(&of_pages));
             let (unflushed, unjudged) = (FxHashSet::default(), FxHashMap::default());
             let names = NameIndexes::sharing(&of_names);
-            let extents = Extents::default();
-            Shard { nodes, pages, names, extents, purse: 0, unflushed, in_place: 0, unjudged }
+            let (extents, overwrites) = (Extents::default(), None);
+            let (purse, in_place) = (0, 0);
+            Shard { nodes, pages, overwrites, names, extents, purse, unflushed, in_place, unjudged }
         };
         let shards = Shards::new(Rank::Inode, "f2fs inodes", shard);
         let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
@@ -88,7 +123,7 @@ impl Inodes {
     /// The shard of inode `ino`, for whoever holds the volume alone.
     #[inline]
     pub(crate) fn of(&mut self, ino: Nid) -> &mut Shard {
-        self.shards.of(ino.into())
+        self.shards.of(ino.into()).settled()
     }
 
     /// The shard of inode `ino`, beside others who look at it.
@@ -100,7 +135,13 @@ impl Inodes {
     /// Locks the shards of `inos` for changes; `None` for no inode.
     #[inline]
     pub(crate) fn own<const N: usize>(&self, inos: [Nid; N]) -> Option<OwnedShards<'_, Shard>> {
-        self.shards.own_all(inos.map(Into::into))
+        let mut shards = self.shards.own_all(inos.map(Into::into))?;
+        for ino in inos {
+            if let Some(shard) = shards.get_mut(ino.into()) {
+                shard.settled();
+            }
+        }
+        Some(shards)
     }
 
     /// The index of the shard that has inode `ino`.
@@ -110,12 +151,17 @@ impl Inodes {
     }
 
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Shard> {
-        self.shards.all()
+        self.shards.all().map(Shard::settled)
     }
 
     /// Takes back what shards were given of the credit.
     pub(crate) fn empty_purses(&mut self) {
-        self.all().for_each(|shard| shard.purse = 0);
+        for shard in self.all() {
+            shard.purse = 0;
+            if let Some(overwrites) = &mut shard.overwrites {
+                overwrites.empty_purses();
+            }
+        }
     }
 
     /// To be called when a checkpoint is durable: so is all that was written before it.
@@ -183,7 +229,7 @@ impl Inodes {
                 return;
             }
             let shard = self.shards.at_mut(self.hand);
-            if !shard.is_some_and(|shard| shard.pages.evict(excess)) {
+            if !shard.is_some_and(|shard| shard.settled().pages.evict(excess)) {
                 self.hand = (self.hand + 1) % self.shards.count();
             }
         }

@@ -92,7 +92,7 @@ impl F2fs {
 
     pub(crate) fn write_in_memory(&self, ino: Nid, offset: u64, data: &[u8]) -> Result<InMemory> {
         let mut write = Some(Write::new(offset, data));
-        if let Some(when) = self.own([ino], |own| own.overwrite(ino, &mut write))? {
+        if let Some(when) = self.overwrite(ino, &mut write)? {
             return Ok(InMemory { to: ino, len: data.len(), is_sync: false, when });
         }
         let mut volume = self.change_alone()?;

@@ -38,11 +38,13 @@ bitflags! {
         const BELIEVE_TORN = 8192;
         /// What is free is used again before the drive has been told that it is free.
         const EARLY_REUSE = 16384;
+        /// Overwrites under `range_lock=page` do not lock their range, but one page after another.
+        const NO_RANGE_LOCK = 32768;
     }
 }
 
 /// The faults by their names on the command line.
-const INJECT_NAMES: [(&str, Inject); 15] = [
+const INJECT_NAMES: [(&str, Inject); 16] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
     ("skip-wp-check", Inject::SKIP_WP_CHECK),
@@ -58,6 +60,7 @@ const INJECT_NAMES: [(&str, Inject); 15] = [
     ("recover-every-version", Inject::RECOVER_EVERY_VERSION),
     ("believe-torn", Inject::BELIEVE_TORN),
     ("early-reuse", Inject::EARLY_REUSE),
+    ("no-range-lock", Inject::NO_RANGE_LOCK),
 ];
 
 impl Inject {

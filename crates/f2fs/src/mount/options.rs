@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::mount::attributes;
 pub use crate::mount::inject::Inject;
 use crate::mount::linux_options::{LookupMode, has_no_effect, in_our_words};
+use crate::mount::range_lock::RangeLock;
 use crate::mount::root_reserve::RootReserve;
 use crate::mount::versions::{self, Version};
 
@@ -140,6 +141,8 @@ pub struct MountOptions {
     pub lookup_mode: LookupMode,
     /// `hybrid`/`nohybrid`: nodes on the first device, data on the others (hybridF2FS).
     pub hybrid: bool,
+    /// `range_lock=inode|page`; `None` is `page` with `hybrid`, and `inode` without.
+    pub range_lock: Option<RangeLock>,
     /// `discard`/`nodiscard`.
     pub discard: bool,
     /// `extent_cache`/`noextent_cache`: where runs of blocks are is kept in memory.
@@ -195,6 +198,7 @@ impl Default for MountOptions {
             lookup_mode: LookupMode::Auto,
             discard: true,
             hybrid: false,
+            range_lock: None,
             extent_cache: true,
             inline_data: true,
             inline_dentry: true,
@@ -279,6 +283,9 @@ impl fmt::Display for MountOptions {
         if self.lookup_mode != default.lookup_mode {
             write!(f, ",lookup_mode={}", self.lookup_mode)?;
         }
+        if let Some(range_lock) = self.range_lock {
+            write!(f, ",range_lock={range_lock}")?;
+        }
         if self.checkpoint_interval != default.checkpoint_interval {
             write!(f, ",checkpoint_interval={}", self.checkpoint_interval)?;
         }
@@ -342,6 +349,7 @@ const OPTIONS: Options<MountOptions> = Options {
         text("checkpoint_interval", "SECONDS", set_checkpoint_interval),
         flag("hybrid", |o| o.hybrid = true),
         flag("nohybrid", |o| o.hybrid = false),
+        MountOption { name: "range_lock", value: Value::OneOf(&RANGE_LOCKS) },
         flag("discard", |o| o.discard = true),
         flag("nodiscard", |o| o.discard = false),
         flag("extent_cache", |o| o.extent_cache = true),
@@ -392,6 +400,11 @@ const ON_ERROR: [Chosen; 3] = [
     choice("continue", |o| o.errors = OnError::Continue),
     choice("remount-ro", |o| o.errors = OnError::RemountRo),
     choice("panic", |o| o.errors = OnError::Panic),
+];
+
+const RANGE_LOCKS: [Chosen; 2] = [
+    choice("inode", |o| o.range_lock = Some(RangeLock::Inode)),
+    choice("page", |o| o.range_lock = Some(RangeLock::Page)),
 ];
 
 const LOOKUP_MODES: [Chosen; 3] = [

@@ -8,6 +8,7 @@
 mod contents;
 mod names;
 mod primitives;
+mod ranges;
 mod volumes;
 
 use std::any::Any;
@@ -55,11 +56,12 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 18] = [
+pub static ALL: [Structure; 19] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
     volumes::INODE,
+    ranges::RANGES,
     names::NODES,
     names::NAMES,
     names::REPLACE,

@@ -30,6 +30,43 @@ fn all_hold(fs: &str, count: u64) {
     assert!(failed.is_empty(), "{} failed, the first:\n{}", failed.len(), failed[0]);
 }
 
+/// Schedules of a structure on F2FS with these mount options.
+fn explored_with(mount_opts: &str, structure: &str, count: u64) -> Explored {
+    let format = subjects::named("f2fs").expect("it is known");
+    let extra = Extra { mount_opts: mount_opts.into(), ..Extra::default() };
+    let structure = named(structure).expect("it is known");
+    explore(structure, (format, None), &extra, 0, count, &mut || ()).expect("the machine runs")
+}
+
+fn range_locks_hold(count: u64) {
+    for name in ["ranges", "inode", "fsync", "checkpoint", "cleaner", "truncate", "reuse"] {
+        let found = explored_with("range_lock=page", name, count);
+        assert_eq!(found.failed, [], "{name}");
+    }
+}
+
+/// A share of what [`many_schedules_of_range_locks`] runs.
+#[test]
+fn a_share_of_the_schedules_of_range_locks() {
+    range_locks_hold(SHARE);
+}
+
+#[test]
+#[ignore = "long: make test-all"]
+fn many_schedules_of_range_locks() {
+    range_locks_hold(10_000);
+}
+
+#[test]
+fn a_range_lock_that_is_left_out_is_found() {
+    // Two threads have to be stopped between the same pages: one schedule in 500 does that.
+    let count = 10 * SHARE;
+    let found = explored_with("range_lock=page,inject=no-range-lock", "ranges", count);
+    let failed = found.failed.first().expect("some schedule needs the range lock");
+    assert!(failed.what.contains("half an overwrite was read"), "{}", failed.what);
+    assert!(failed.replay.contains("range_lock=page,inject=no-range-lock --seed"));
+}
+
 /// A share of what [`many_schedules`] runs.
 #[test]
 fn a_share_of_the_schedules() {

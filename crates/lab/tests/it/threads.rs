@@ -178,6 +178,32 @@ fn many_block_layers() {
     hold_through(&[SORTED, POLLED].concat(), &MIXES, modes, 100);
 }
 
+/// Overwrites of one file lock pages, and share the inode.
+const RANGES: &str = "range_lock=page";
+
+/// A share of what [`many_range_locks`] cuts.
+#[test]
+fn range_locks() {
+    for (drive, mix, mode) in [
+        (CONVENTIONAL, "threads:4:shared", technique::POSIX),
+        (CONVENTIONAL, "threads:8:all", technique::STRICT),
+        (ZONED, "threads:4:shared", technique::OPRW),
+        (ZONED, "threads:4:cleaning", technique::OPRW_STRICT),
+    ] {
+        promises_hold_through(RANGES, &[mix], drive, &[mode], 1..2, CHECK_EVERY);
+    }
+}
+
+/// More than 20,000 cuts.
+#[test]
+#[ignore = "long: make test-all"]
+fn many_range_locks() {
+    let modes = [technique::POSIX, technique::STRICT];
+    promises_hold_through(RANGES, &MIXES, CONVENTIONAL, &modes, 100..102, CHECK_EVERY);
+    let modes = [technique::OPRW, technique::OPRW_STRICT];
+    promises_hold_through(RANGES, &MIXES, ZONED, &modes, 100..101, CHECK_EVERY);
+}
+
 /// What protects one thread's fsync from another's is taken away, one thing at a time: each is
 /// noticed within a few runs, of which the one with the seed given here comes first. The tests
 /// above are the same runs with the protection.

@@ -58,7 +58,8 @@ so, and goes on (docs: LazyFS), with modules=subdir and subdir=DIR, the root of 
 Those of F2FS: cache=BYTES, how much memory pages may take, 256m by default, nodes up to three
 quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=,
 atgc, nodiscard, noinline_data, noinline_dentry, noinline_xattr, noextent_cache, norecovery, hybrid,
-disable_roll_forward; reserve_root=BLOCKS, kept for root, resuid=UID and resgid=GID; NAME=VALUE of
+disable_roll_forward; range_lock=inode|page: what an overwrite of cached pages locks, page with
+hybrid, else inode; reserve_root=BLOCKS, kept for root, resuid=UID and resgid=GID; NAME=VALUE of
 `strandline tune --list`; linux=3.8 to 4.16 and without=NAME: without what came to F2FS later, or a
 change of it;
 sched=none|mq-deadline, zone_order=plug|lock, nr_requests=N, nr_hw_queues=N and poll: the block

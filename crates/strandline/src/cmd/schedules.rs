@@ -49,6 +49,7 @@ fn structures() -> String {
          Examples:\n  \
          strandline lab schedules\n  \
          strandline lab schedules fsync checkpoint --count 10000\n  \
+         strandline lab schedules ranges -o range_lock=page\n  \
          strandline lab schedules race --count 100\n  \
          strandline lab schedules --fs ext4 --modes zgrouped -o record_csum",
         schedules::ALL.iter().map(about).collect::<String>()

@@ -18,6 +18,7 @@ use drive::{Block, Blocks, Lba};
 
 use crate::{Errno, Ino, PageCache};
 
+pub(crate) use read::fill;
 pub use read::{
     Miss, Part, insert, page, read, read_cached, read_direct, read_in_memory, read_miss,
 };

@@ -115,8 +115,19 @@ fn read_part<M: Map, const DIRECT: bool>(
 /// Fills `buf`, which ends within the file, up to the first page that is not in `pages`, for one of
 /// several who look at them together. Returns how much that is; holes count as missing.
 pub fn read_in_memory(pages: &PageCache, file: Ino, offset: u64, buf: &mut [u8]) -> usize {
+    fill(pages, file, offset, buf, |index| pages.touch(file, index))
+}
+
+/// As [`read_in_memory`], from the pages that `find` finds.
+pub(crate) fn fill<'p>(
+    pages: &PageCache,
+    file: Ino,
+    offset: u64,
+    buf: &mut [u8],
+    find: impl Fn(u64) -> Option<&'p Block>,
+) -> usize {
     for Piece { page: index, within, buffer } in pieces(offset, buf.len()) {
-        let Some(page) = pages.touch(file, index) else { return buffer.start };
+        let Some(page) = find(index) else { return buffer.start };
         charge(pages, file, index, buffer.len(), Residence::read);
         buf[buffer].copy_from_slice(&page[within]);
     }

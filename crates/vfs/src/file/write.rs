@@ -54,6 +54,12 @@ impl<'a> Write<'a> {
         self.data
     }
 
+    /// The indexes of its pages.
+    pub fn range(&self) -> Range<u64> {
+        let end = self.offset.saturating_add(self.data.len() as u64);
+        self.offset / BLOCK_SIZE as u64..end.div_ceil(BLOCK_SIZE as u64)
+    }
+
     /// Its pages, and where they go.
     #[inline]
     pub fn pages(self) -> impl Iterator<Item = (Piece, Page<'a>)> {

@@ -18,6 +18,18 @@ pub const MANYCORE: &[Figure] = &[
         simulated: true,
     },
     Figure {
+        name: "fig-7b",
+        about: "DRBM on 120 cores: all cores read one file, on F2FS and on hybridF2FS",
+        run: fig_7::reads,
+        simulated: true,
+    },
+    Figure {
+        name: "fig-7c",
+        about: "DWOM on 120 cores: all cores overwrite one file, with and without range locks",
+        run: fig_7::overwrites,
+        simulated: true,
+    },
+    Figure {
         name: "fig-14",
         about: "4 KiB random reads of ramdisk-mq on 120 cores, by hardware queues",
         run: fig_14::hardware_queues,
