@@ -107,7 +107,10 @@ fn a_thread_that_sleeps_gets_its_turn_though_others_always_spin() {
         let lock = Arc::new(Mutex::new(None));
         let held = lock.lock();
         let other = lock.clone();
-        let sleeper = spawn("sleeper", Some(1), move || *other.lock() = Some(now()));
+        let sleeper = spawn("sleeper", Some(1), move || {
+            let mut got = other.lock();
+            *got = Some(now());
+        });
         cores::sleep(10_000);
         let others = (2..6).map(|core| {
             let lock = lock.clone();
