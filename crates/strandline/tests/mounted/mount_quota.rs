@@ -37,6 +37,7 @@ fn limits_do_not_hold_for_root() {
     let mut of_nobody = OpenOptions::new().append(true).open(rig.point().join("a")).unwrap();
     of_nobody.write_all(&[1; 200_000]).unwrap();
     of_nobody.sync_all().unwrap();
+    drop(of_nobody);
     assert!(!as_nobody("head -c 20000 /dev/zero >b", &rig.point()), "no block is left");
     for name in ["c", "d", "e"] {
         fs::write(rig.point().join(name), name).unwrap();

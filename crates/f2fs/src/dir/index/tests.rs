@@ -21,6 +21,10 @@ impl Inodes {
     fn limit_names(&mut self, bytes: u64) {
         let room = Arc::new(NameRoom::new(bytes));
         room.bytes.store(self.names.bytes.load());
+        // A shard that was made later would have the old room.
+        for nid in 0..1 << 16 {
+            self.of(nid);
+        }
         self.all().for_each(|shard| shard.names.room = room.clone());
         self.names = room;
     }
