@@ -239,10 +239,10 @@ mod tests {
         let third = owned.get(same_as_3).copied();
         *owned.get_mut(5).unwrap() = 50;
         assert_eq!((owned.get(same_as_5), owned.get(4)), (Some(&50), None));
-        let held = shards.look(4);
+        let held = shards.look(6);
         assert!(shards.try_own(&mut owned, 2), "nobody has it");
-        assert!(!shards.try_own(&mut owned, 4) && !shards.try_own(&mut owned, 5));
-        assert!(owned.get(2).is_some() && owned.get(4).is_none());
+        assert!(!shards.try_own(&mut owned, 6) && !shards.try_own(&mut owned, 5));
+        assert!(owned.get(2).is_some() && owned.get(6).is_none());
         drop((held, owned));
         assert_eq!(*shards.look(5), 50);
         assert_eq!(Some(*shards.look(3)), third);
