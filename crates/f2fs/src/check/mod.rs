@@ -10,6 +10,7 @@
 //! make it loop: a node is entered only once, and recursion is never deeper than a node tree, which
 //! is three.
 
+mod anew;
 mod dentry;
 mod dir;
 mod inode;
@@ -20,7 +21,6 @@ mod node;
 mod place;
 mod quota;
 pub mod repair;
-mod root;
 mod segments;
 mod state;
 mod syndrome;
@@ -297,6 +297,9 @@ impl Checker {
     /// Quota files have no name.
     fn walk_quota_files(&mut self) {
         for ino in self.volume.sb.quota_inos.into_iter().filter(|&ino| ino != 0) {
+            if self.mending() {
+                self.mend_quota_inode(ino);
+            }
             self.visit_unnamed(ino, 1, "quota inode");
         }
     }

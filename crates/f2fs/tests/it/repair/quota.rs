@@ -132,6 +132,31 @@ fn a_file_that_cannot_be_read_is_made_anew() {
     assert_eq!(after, before, "all but the limits");
 }
 
+/// `mkfs` gives the file of users this number.
+const USER_FILE: u32 = 4;
+
+/// Its blocks are freed and others take their place; the limits are lost with it.
+#[test]
+fn a_file_without_an_inode_is_made_anew() {
+    let (drive, fs) = volume();
+    let mut before = fs.status().quota_limits;
+    let left = left_by(&drive, fs);
+    let footer = [USER_FILE.to_le_bytes(), USER_FILE.to_le_bytes()].concat();
+    let copies = blocks(&left, |block| block[4072..4080] == footer);
+    let drive = power_on(&left);
+    let queue = BlockQueue::new(drive.clone());
+    for lba in copies {
+        queue.write_blocks(lba, vec![Block::zeroed()], true).unwrap();
+    }
+    let (report, after) = repaired(&drive);
+    assert!(lines(&report.findings).contains("quota inode"), "{}", lines(&report.findings));
+    for what in ["kib_hard_limit", "inode_hard_limit"] {
+        assert_ne!(before["user"]["1001"][what].take(), Value::Null);
+        before["user"]["1001"][what] = 0.into();
+    }
+    assert_eq!(after, before, "all but the limits");
+}
+
 /// A mount that could not read a file has said so, and changed the volume.
 #[test]
 fn the_mark_is_taken_away() {
