@@ -10,6 +10,7 @@ use std::sync::Arc;
 use vfs::kind::Volume;
 use vfs::{Creator, Ino};
 
+use super::inline_data::Durable;
 use super::random_write::{fill, random_writes};
 use super::{Kind, Place, Row, Setup, count, inline_data};
 use crate::workload::Rng;
@@ -248,7 +249,7 @@ fn read_in_pieces(setup: Setup, seed: u64) -> Result<f64> {
 }
 
 fn small_files(setup: Setup, seed: u64) -> Result<f64> {
-    inline_data::seconds(&Place::Simulated, setup, 4000, seed)
+    inline_data::seconds(&Place::Simulated, setup, 4000, Durable::AtEnd, seed)
 }
 
 /// Seconds for each MB.
