@@ -2,8 +2,8 @@
 //!
 //! What can tear: everything before the pack's last block is written in any order. What orders it:
 //! that last block is written with a flush before it and FUA, after every earlier write has
-//! completed; if a write or a flush of the volume has failed, whoever waits for it, the last block
-//! is not written, because nodes of this checkpoint may refer to what never came. Who repairs:
+//! completed; if any write or flush of the volume has failed, even one of another thread, the last
+//! block is not written, because nodes of this checkpoint may refer to lost data. Who repairs:
 //! mount takes the newer pack whose first and last block agree. Blocks that are valid in the older
 //! one are not overwritten before this one is durable.
 

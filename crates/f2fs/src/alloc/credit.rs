@@ -1,38 +1,37 @@
-//! Room promised to operations that do not hold the volume.
+//! Blocks reserved for operations under the shared lock.
 //!
-//! Whoever holds the volume looks for room before it changes something
-//! ([`crate::mount::engine::Engine::balance`]). Whoever changes one inode beside others cannot, and
-//! pays from a credit instead: blocks that a holder has set aside, and counts as pending from then
-//! on. A shard of inodes takes several at a time, so that others seldom meet at the credit.
+//! An exclusive holder checks for free space before it changes anything
+//! ([`crate::mount::engine::Engine::balance`]). Concurrent changes cannot check; they draw on a
+//! credit: blocks that an exclusive holder has reserved, and counts as pending from then on. A
+//! shard of inodes draws several at a time, so that the credit is seldom contended.
 
 use cores::Line;
 
-/// The most blocks that are promised at a time.
+/// The most blocks that are reserved at a time.
 const MOST: u64 = 16 * 1024;
-/// How many blocks a shard takes at a time.
+/// How many blocks a shard draws at a time.
 const SHARE: u64 = 32;
 
-/// Blocks promised and not yet handed out.
+/// Blocks reserved and not yet handed out.
 #[derive(Default)]
 pub(crate) struct Credit {
     left: Line,
-    /// How many were promised, of which others may have used any number.
+    /// How many were reserved, of which any number may have been used.
     promised: u64,
 }
 
 impl Credit {
-    /// Blocks that others may use at any time.
+    /// Blocks that concurrent changes may use at any time.
     pub(crate) fn promised(&self) -> u64 {
         self.promised
     }
 
-    /// Whether so little is left that a new promise is worthwhile.
+    /// Whether so little is left that it is worthwhile to reserve more.
     pub(crate) fn is_low(&self) -> bool {
         self.left.load() < self.promised.clamp(8 * SHARE, MOST) / 8
     }
 
-    /// Promises as many of `blocks` as are promised at a time. Shares handed out before must have
-    /// been taken back.
+    /// Reserves `blocks`, up to [`MOST`]. Shares handed out before must have been taken back.
     pub(crate) fn promise(&mut self, blocks: u64) {
         self.promised = blocks.min(MOST);
         self.left.store(self.promised);

@@ -54,13 +54,13 @@ pub(crate) struct Nat {
     dirty: BTreeSet<Nid>,
     /// The entries that the last checkpoint has in its journal instead of in the table.
     journal: BTreeMap<Nid, NatEntry>,
-    /// Blocks of the table as they are on the drive, to which nobody else writes.
+    /// Blocks of the table as they are on the drive, to which nothing else writes.
     blocks: FxHashMap<u32, Block>,
     free: Vec<Option<FreeNids>>,
     /// Numbers given out whose node has not been made yet.
     reserved: BTreeSet<Nid>,
     next_scan: u32,
-    /// How many further blocks are read beside one in which a number is looked for
+    /// How many more blocks are read along with one in which a number is looked for
     /// (`ra_nid_pages`).
     pub(crate) read_ahead: u32,
     available: u32,
@@ -298,7 +298,7 @@ impl Nat {
     /// that does not do.
     pub(crate) fn reserve_known(&mut self) -> Option<(Nid, Cached)> {
         if self.available < SPARE {
-            // Somebody else may need the last ones while we try.
+            // Another thread may need the last ones while we try.
             return None;
         }
         let nid = self.first_free()?;

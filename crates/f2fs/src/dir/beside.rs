@@ -1,7 +1,7 @@
-//! Making and removing names beside others who work on other inodes.
+//! Making and removing names concurrently with changes of other inodes.
 //!
-//! Here are only changes that memory has all it takes for, of files without anything special about
-//! them. All others hold the volume.
+//! Only for plain files, and only if all that the change needs is cached. All other changes lock
+//! the volume exclusively.
 
 use vfs::{Attr, FileKind, RenameFlags};
 
@@ -23,12 +23,12 @@ use crate::ondisk::{NULL_ADDR, Nid, is_data_addr};
 const DIRECTORY: u64 = 3;
 
 impl F2fs {
-    /// Makes an inode and its name, if others are there and memory has all that takes.
+    /// Makes an inode and its name, if the lock is contended and all it takes is cached.
     pub(crate) fn make_beside(&self, new: &NewInode<'_>) -> Result<Option<Attr>> {
         if !self.is_crowded() {
             return Ok(None);
         }
-        // The number comes first, for it says which shards are to be locked.
+        // The number comes first, since it decides which shards to lock.
         let taken = self.look().nat.lock().reserve_known();
         let Some((ino, known)) = taken else { return Ok(None) };
         let made = self.own([new.parent, ino], |own| own.make(ino, known, new));
@@ -38,19 +38,19 @@ impl F2fs {
         made
     }
 
-    /// Removes a name, if others are there and memory has all that takes.
+    /// Removes a name, if the lock is contended and all it takes is cached.
     pub(crate) fn unlink_beside(&self, at: NameIn<'_>) -> Result<Option<()>> {
         if !self.is_crowded() {
             return Ok(None);
         }
-        // What the name is says which shards are to be locked. Then it is looked up again.
+        // The name's inode decides which shards to lock. Under these locks it is looked up again.
         match self.glance(|volume| volume.find(at.dir, at.name)) {
             Ok(Some(found)) => self.own([at.dir, found.ino], |own| own.unlink(at)),
             _ => Ok(None),
         }
     }
 
-    /// Moves a file's name, if others are there and memory has all that takes.
+    /// Moves a file's name, if the lock is contended and all it takes is cached.
     pub(crate) fn rename_beside(
         &self,
         from: NameIn<'_>,
@@ -83,18 +83,18 @@ impl Own<'_> {
         let engine = self.engine();
         let taken = engine.space.take_node(true);
         taken.inspect_err(|_| engine.quotas.give(owner, Amount::INODE))?;
-        // From here on there is nothing that could fail.
+        // Nothing fails from here on.
         self.put_inode(ino, known, new)?;
         self.put_entry(parent, room, &entry)?;
         self.named(new)?;
         self.attr(ino)
     }
 
-    /// Where the entry of a new inode goes, and blocks to write what that changes.
+    /// Finds room for the entry of a new inode, and reserves the blocks that this makes dirty.
     fn foresee_entry(&mut self, new: &NewInode<'_>, entry: &NewEntry<'_>) -> Result<Room, Unseen> {
         let engine = self.engine();
         let takes_a_block = new.kind == FileKind::Directory && !engine.options.inline_dentry;
-        // It may inherit some of them.
+        // It may inherit ACLs from them.
         let has_xattrs = self.view(new.parent)?.may_have_xattrs();
         if takes_a_block || has_xattrs {
             return Err(Unseen::Absent);
@@ -103,7 +103,7 @@ impl Own<'_> {
         self.room_for(new.parent, entry)
     }
 
-    /// Where `entry` goes, if nothing else has to be made room for.
+    /// Room for `entry`; fails if an index has to be dropped or the directory converted first.
     fn room_for(&mut self, dir: Nid, entry: &NewEntry<'_>) -> Result<Room, Unseen> {
         if self.engine().inodes.names.is_exceeded() {
             return Err(Unseen::Absent);
@@ -111,7 +111,7 @@ impl Own<'_> {
         self.find_room(dir, entry)?.ok_or(Unseen::Absent)
     }
 
-    /// Sees to it that the block with `room` can be changed.
+    /// Makes the block that holds `room` writable.
     fn make_ready(&mut self, dir: Nid, room: Room) -> Result<(), Unseen> {
         match room.place {
             EntryPlace::Block(index, _) => self.page_mut(dir, index).map(drop),
@@ -127,7 +127,7 @@ impl Own<'_> {
         self.remove_name(at, found.place, lives_on)
     }
 
-    /// Moves the name of a file. If there is a file of the new name, it loses that.
+    /// Moves the name of a file. A file that has the new name loses it.
     fn rename(
         &mut self,
         from: NameIn<'_>,
@@ -181,8 +181,8 @@ impl Own<'_> {
         self.free_inode(ino)
     }
 
-    /// Leaves an inode that is in use, or has other nodes than its own, to those who hold the
-    /// volume.
+    /// Fails for an inode that is in use, or has other nodes than its own: the exclusive path
+    /// frees these.
     fn check_free_to_go(&mut self, ino: Nid) -> Result<(), Unseen> {
         let engine = self.engine();
         let is_used = engine.opens.is_open(ino.into())
@@ -251,8 +251,8 @@ mod tests {
         fs.lookup(dir, name.as_bytes()).unwrap_err();
     }
 
-    /// Whether `operation` in `dir` is done while others look at the volume, so that nobody can
-    /// hold it.
+    /// Whether `operation` in `dir` completes while another thread holds the volume's lock shared,
+    /// so that it cannot be taken exclusively.
     fn is_done_beside(
         prepare: fn(&F2fs, Ino),
         operation: impl FnOnce(&F2fs, Ino) + Send + 'static,
@@ -260,7 +260,7 @@ mod tests {
         let run = move || {
             let (fs, dir) = with_dir("");
             prepare(&fs, dir);
-            // Somebody who wants to hold the volume meets somebody who looks at it.
+            // The lock counts as contended once an exclusive holder has waited for a shared one.
             let (look, holder) = (fs.look(), fs.clone());
             let holder = cores::spawn("holder", Some(1), move || drop(holder.lock()));
             cores::sleep(100_000);

@@ -1,4 +1,4 @@
-//! Changing the entries of directories, alone with the volume or beside others
+//! Changing the entries of directories, under the exclusive or the shared lock
 //! (`f2fs_add_link`, `f2fs_delete_entry`).
 
 use drive::BLOCK_SIZE;
@@ -31,7 +31,7 @@ pub(crate) struct Room {
     depth: u32,
 }
 
-/// Directories, for whoever changes their entries.
+/// Changes of directory entries.
 pub(crate) trait Entries: Change + Names {
     /// An entry `name`, to be made in `dir`. In an encrypted directory `name` must be ciphertext,
     /// which only recovery has.

@@ -41,7 +41,7 @@ impl Found {
     }
 }
 
-/// Directories, for whoever looks.
+/// Reading directories.
 pub(crate) trait Names: See {
     /// Fails unless `dir` is a directory.
     fn check_dir(&mut self, dir: Nid) -> Result<(), Self::Error> {

@@ -5,14 +5,14 @@
 //! for each block the longest row of free slots. So a look-up reads the block of the name it finds
 //! and no other, and a new name goes where the walk through the levels would put it.
 //!
-//! An index is made by those who walk: whoever holds the volume and looks for a name reads a few
+//! An index is built by look-ups: each one that holds the volume's lock exclusively reads a few
 //! more blocks ([`STEP`]) into it. Until it has them all, it answers nothing. All indexes together
-//! have a limit. Behind it, whoever holds the volume next drops one that nobody has used of late,
-//! as a whole. If there is none, the one that grew is dropped, and its directory is left out for a
-//! while.
+//! have a limit. Beyond it, the next exclusive holder drops an index that was not used recently, as
+//! a whole. If all were used, the one that grew is dropped, and its directory goes without an index
+//! for a while.
 //!
-//! Invariant: of the blocks it knows, an index has each entry that the walk would find. Whether an
-//! entry still is what it was is seen in its block.
+//! Invariant: of the blocks it has read, an index has each entry that the walk would find. A
+//! look-up checks the entry in its block.
 
 #[cfg(test)]
 mod tests;
@@ -75,8 +75,7 @@ enum Extent {
 struct NameIndex {
     dir_level: u8,
     extent: Extent,
-    /// Somebody has used it since the last one was begun or left out. Those who only look set it,
-    /// too.
+    /// Used since the last index was begun or dropped. Set under the shared lock, too.
     used: AtomicBool,
     /// Entries as [`key_of`] makes them, by the highest bits of their hash.
     tables: [HashTable<u64>; TABLES],
@@ -278,7 +277,7 @@ impl NameIndexes {
         });
     }
 
-    /// Drops the index of `dir`, which is no more.
+    /// Drops the index of `dir`, which was removed.
     pub(crate) fn forget(&mut self, dir: Nid) {
         if let Some(index) = self.dirs.remove(&dir) {
             self.room.resize(dir, index.bytes, 0);

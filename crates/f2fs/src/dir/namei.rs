@@ -77,7 +77,7 @@ pub(super) fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }
 
-/// Names and inodes, for whoever makes and removes them.
+/// Making and removing names and inodes.
 pub(crate) trait Namei: Entries {
     /// Fails unless a new entry `name` can be made in `dir`.
     fn check_free(&mut self, dir: Nid, name: &[u8]) -> Result<(), Self::Error> {

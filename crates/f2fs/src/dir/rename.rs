@@ -13,7 +13,7 @@ use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::RawInodeBlock;
 
-/// Moving names, for whoever does it.
+/// Moving names.
 pub(crate) trait Rename: Namei {
     /// What is called `from`, and `to` if there is that name.
     fn find_ends(

@@ -20,7 +20,7 @@ use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
 
-/// Whether files are read and written past the page cache, for whoever looks.
+/// Whether a file is read and written past the page cache.
 trait Direct: See {
     /// Whether this file stays with the page cache (`f2fs_force_buffered_io`), or is none that
     /// could be read.
@@ -134,7 +134,7 @@ impl F2fs {
         Ok(done.len)
     }
 
-    /// Writes these bytes, which are in memory, for whoever has the file's turn.
+    /// Writes these bytes, which are cached, to the drive. The caller holds the file's turn.
     fn write_direct_out(&self, ino: Nid, offset: u64, len: usize) -> Result<()> {
         const PAGE: u64 = BLOCK_SIZE as u64;
         let pages = offset / PAGE..(offset + len as u64).div_ceil(PAGE);
@@ -149,8 +149,8 @@ impl F2fs {
 }
 
 impl Own<'_> {
-    /// Leaves pages to whoever holds the volume whose blocks have to be submitted in the order in
-    /// which logs give them out, or wait for others on their way to the same place.
+    /// Fails if blocks have to be submitted in the order in which logs give them out (zones), or
+    /// after a write in flight to the same place (pinned files): these need the exclusive path.
     fn check_may_submit(&mut self, ino: Nid) -> Result<(), Unseen> {
         let pinned = self.view(ino)?.inline().contains(Inline::PIN_FILE);
         if pinned || self.engine().zones.is_some() { Err(Unseen::Absent) } else { Ok(()) }

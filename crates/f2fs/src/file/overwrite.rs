@@ -1,7 +1,7 @@
-//! Writing pages in memory, beside others who work on other inodes.
+//! Writing cached pages, concurrently with changes of other inodes.
 //!
-//! Here are only writes that need nothing but the inode, its nodes and its pages: everything they
-//! touch has a slot for its address. All other writes hold the volume.
+//! Only for writes that need nothing but the inode, its nodes and its pages: every page has a slot
+//! for its address. All other writes lock the volume exclusively.
 //!
 //! Under `range_lock=page` one that changes neither the size nor an address, but only pages that
 //! are cached, shares the inode's lock and locks its pages. All others lock the inode.
@@ -25,16 +25,16 @@ use crate::ondisk::{COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid};
 /// What a write changes.
 #[derive(Default)]
 struct Changes {
-    /// How many blocks it makes dirty at most, its nodes included.
+    /// How many blocks it makes dirty at most, nodes included.
     dirty: u64,
     /// How many pages are not cached.
     absent: usize,
-    /// The pages that are holes as yet, and where their addresses go.
+    /// The pages that are still holes, and where their addresses go.
     holes: SmallVec<[(u64, Slot); 2]>,
 }
 
 impl F2fs {
-    /// Writes what takes no more than the inode; `None` if the write takes the volume.
+    /// Writes under the inode's lock; `None` if the write needs the volume's lock exclusively.
     pub(crate) fn overwrite(
         &self,
         ino: Nid,
@@ -51,8 +51,8 @@ impl F2fs {
 }
 
 impl Glance<'_> {
-    /// Overwrites cached pages of a file that others overwrite as well. Takes the write only if it
-    /// can do all of it.
+    /// Overwrites cached pages of a file, concurrently with other overwrites of it. Takes the write
+    /// only if it can do all of it.
     fn overwrite_pages(
         &mut self,
         ino: Nid,
@@ -77,7 +77,7 @@ impl Glance<'_> {
     }
 }
 
-/// The bytes of a write that nobody has taken yet; they are not none.
+/// The byte range of a write that was not taken yet; never empty.
 fn range_of(write: &Option<Write<'_>>) -> Result<(u64, u64), Unseen> {
     let write = write.as_ref().ok_or(Unseen::Absent)?;
     let end = write.offset().checked_add(write.data().len() as u64);
@@ -86,7 +86,7 @@ fn range_of(write: &Option<Write<'_>>) -> Result<(u64, u64), Unseen> {
 }
 
 impl Own<'_> {
-    /// Writes to a file whose nodes are all there. Takes the write only if it can do all of it.
+    /// Writes to a file whose nodes are all cached. Takes the write only if it can do all of it.
     fn overwrite(&mut self, ino: Nid, write: &mut Option<Write<'_>>) -> Result<WriteBack, Unseen> {
         let (offset, end) = range_of(write)?;
         self.check_plain(ino)?;
@@ -120,10 +120,9 @@ impl Own<'_> {
     }
 }
 
-/// Range locks, for whoever has written to a file.
+/// Range locks of files that have been written.
 pub(crate) trait RangeLocks: Change {
-    /// Makes locks for pages of this inode and of those that share its shard, if the volume is
-    /// mounted so.
+    /// Makes page locks for this inode and the others of its shard, under `range_lock=page`.
     fn lock_pages_from_now_on(&mut self, ino: Nid) -> Result<(), Self::Error> {
         let options = &self.engine().options;
         if options.locks_pages() {
@@ -140,7 +139,7 @@ pub(crate) trait RangeLocks: Change {
 impl<C: Change> RangeLocks for C {}
 
 impl<'a, S: Sight<'a>> Glance<'a, S> {
-    /// Leaves files with special rules to those who hold the volume.
+    /// Fails for files with special rules, which need the exclusive path.
     fn check_plain(&mut self, ino: Nid) -> Result<(), Unseen> {
         let is_atomic = self.engine().top_inode(ino) != ino;
         let inode = self.view(ino)?;
@@ -184,7 +183,7 @@ impl<'a, S: Sight<'a>> Glance<'a, S> {
             }
             changes.dirty += 2;
         }
-        // Whoever overwrote all of these pages has paid for the inode as well.
+        // The write that overwrote all of these pages has paid for the inode, too.
         changes.dirty += u64::from(!is_paid && !is_dirty);
         Ok(changes)
     }
@@ -236,7 +235,8 @@ mod tests {
         (fs, ino)
     }
 
-    /// Whether the write is done while others look at the volume, so that nobody can hold it.
+    /// Whether the write completes while another thread holds the volume's lock shared, so that it
+    /// cannot be taken exclusively.
     fn is_done_beside(offset: u64, len: usize) -> bool {
         let profile = Profile::named("xeon-4116").unwrap();
         let run = move || {

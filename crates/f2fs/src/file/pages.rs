@@ -1,5 +1,4 @@
-//! Where the pages of a file are, for whoever compares whole volumes without reading them through
-//! the page cache.
+//! Where the pages of a file are, to compare whole volumes without reading through the page cache.
 
 use std::ops::Range;
 

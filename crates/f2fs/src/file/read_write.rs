@@ -14,7 +14,7 @@ use crate::mount::faults::FaultType;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
 
-/// Contents, for whoever looks.
+/// Reading contents.
 pub(crate) trait Contents: See {
     /// How much of `len` bytes from `offset` on lies within the file.
     fn readable(&mut self, ino: Nid, offset: u64, len: usize) -> Result<usize, Self::Error> {

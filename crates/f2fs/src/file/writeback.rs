@@ -1,9 +1,8 @@
 //! Writing dirty pages back: where each block goes, and the address that changes for it
 //! (`f2fs_do_write_data_page`).
 //!
-//! Invariant: data in flight while the volume is not locked belongs to whoever has the file's
-//! [`vfs::inode::Turn`], so an fsync, which takes it first, finds none that it does not wait
-//! for.
+//! Invariant: data in flight while the volume is not locked belongs to the holder of the file's
+//! [`vfs::inode::Turn`]. An fsync takes the turn first, so it misses no write in flight.
 
 use std::ops::Range;
 
@@ -73,7 +72,7 @@ impl F2fs {
 
     /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
     pub(crate) fn write_back_file(&self, ino: Nid) -> Result<()> {
-        // Before the turn, for whoever has this waits for turns.
+        // Locked before the turn, since its holder waits for turns.
         let alone = self.lock().is_written_alone(ino);
         let _others = alone.then(|| self.writing_alone.lock());
         let mut from = Some(0);
@@ -88,7 +87,7 @@ impl F2fs {
         Ok(())
     }
 
-    /// Writes the dirty pages of a file for whoever has its turn.
+    /// Writes the dirty pages of a file whose turn the caller holds.
     pub(crate) fn write_back_held(&self, ino: Nid) -> Result<()> {
         let mut from = Some(0);
         while let Some(index) = from {

@@ -1,12 +1,11 @@
 //! The roll-forward chain on its way to the drive: which fsyncs' nodes have arrived.
 //!
 //! Recovery follows the node log and stops at the first node that is missing, so an fsync is
-//! durable only when the nodes ahead of its own are there too, whoever wrote them
+//! durable only when all nodes ahead of its own are, also those of other fsyncs
 //! (`f2fs_wait_on_node_pages_writeback` with its sequence number).
 //!
-//! Invariant: places are given out in the order of the log, while nobody else has the logs, and
-//! each is given back as soon as the drive has answered. So an fsync waits here for nothing but the
-//! drive.
+//! Invariant: places are given out in the order of the log, with the logs locked, and each is given
+//! back as soon as the drive has answered. So an fsync waits here for nothing but the drive.
 
 use std::collections::VecDeque;
 
@@ -34,7 +33,7 @@ struct State {
 }
 
 /// An fsync's place in the chain. If it is dropped before the drive has answered, the chain is
-/// broken, because nobody knows what became of its nodes.
+/// broken, because its nodes may not have been written.
 pub(crate) struct Arrival<'a> {
     arrivals: &'a Arrivals,
     number: u64,

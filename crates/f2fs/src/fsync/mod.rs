@@ -2,9 +2,9 @@
 //! (`f2fs_do_sync_file`).
 //!
 //! One file per technique holds its [`Plan`]; [`queue::plan`] runs any of them. A step that
-//! allocates and submits is tried beside others, having the inode alone ([`Own`]); if that does not
-//! do, it is done holding the volume. A step that waits for the drive keeps out nobody. Three rules
-//! keep an fsync's promise, whatever other threads do meanwhile:
+//! allocates and submits is tried with the inode locked exclusively and the volume shared
+//! ([`Own`]); if that fails, it is retried with the volume locked exclusively. A step that waits
+//! for the drive holds no lock. Three rules keep an fsync's promise whatever other threads do:
 //! - what it has to do is decided (`need`) in the same step in which it is done;
 //! - data and nodes that must show one instant are captured in one step (`Frozen`);
 //! - it returns when the nodes ahead of its own are durable, too (`arrivals`).
@@ -98,7 +98,7 @@ struct Fsync<'a> {
     arrival: Option<Arrival<'a>>,
     /// The checkpoint after which it began, once it has.
     version: Option<u64>,
-    /// Whether its steps are tried beside others: until one takes more than that.
+    /// Whether its steps are tried under the shared lock: until one needs the exclusive one.
     beside: bool,
     /// The first decision, where [`crate::Inject::DECIDE_ONCE`] keeps it.
     decided: Option<Need>,
@@ -121,7 +121,7 @@ impl<'a> Fsync<'a> {
         }
     }
 
-    /// Begins, holding the volume. `None` if nothing can have changed.
+    /// Begins, with the volume locked exclusively. `None` if nothing can have changed.
     fn begin(&mut self) -> Result<Option<Hold<'a, Engine>>> {
         let _span = cores::span(Stage::FsyncOther);
         self.beside = false;
@@ -241,8 +241,8 @@ impl<'a> Fsync<'a> {
         Ok(done.map(|()| None)?)
     }
 
-    /// As [`Fsync::submit_nodes`], beside others. Nothing has changed if it does not see all it
-    /// needs; after that, what goes wrong is an error.
+    /// As [`Fsync::submit_nodes`], under the shared lock. Changes nothing if it fails with
+    /// [`Unseen`], so the exclusive path can retry; a later error is the fsync's result.
     fn submit_nodes_beside(
         &mut self,
         own: &mut Own<'_>,
@@ -339,7 +339,7 @@ impl<'a> Fsync<'a> {
         if is_there { volume.fsync_need(self.ino) } else { Ok(Need::Checkpoint) }
     }
 
-    /// A step beside others who work on other inodes; `None` if that takes more than this.
+    /// A step under the shared lock; `None` if it needs the exclusive one.
     fn submit_beside(&mut self, what: Submit) -> Option<Result<Option<End>>> {
         let (fs, ino) = (self.fs, self.ino);
         let done = fs.own([ino], |own| {
@@ -368,11 +368,11 @@ impl<'a> Fsync<'a> {
                 }
             }
         });
-        // Whoever holds the volume has more to say of an error that comes before any change.
+        // Nothing has changed: the exclusive retry reports the error precisely.
         done.ok().flatten()
     }
 
-    /// A step, holding the volume.
+    /// A step, with the volume locked exclusively.
     fn submit_alone(&mut self, what: Submit, mut volume: Hold<'a, Engine>) -> Result<Option<End>> {
         match what {
             Submit::Data => {

@@ -54,10 +54,10 @@ impl Engine {
 }
 
 impl Own<'_> {
-    /// As [`Engine::check_fsync`], and takes the room of a node. Others than plain files of drives
-    /// without zones are left to whoever holds the volume: on zones, blocks have to be submitted in
-    /// the order in which logs give them out. So are several pages that must show one instant: a
-    /// log may have to move on between them.
+    /// As [`Engine::check_fsync`], and draws a node's block from the credit. Fails for all but
+    /// plain files on drives without zones, which need the exclusive path: on zones, blocks have to
+    /// be submitted in the order in which logs give them out. Fails also for several pages that
+    /// must show one instant: a log may have to move on between them.
     pub(super) fn check_fsync(&mut self, ino: Nid, plan: &Plan) -> Result<(), Unseen> {
         let engine = self.engine();
         let special = engine.zones.is_some()

@@ -61,7 +61,7 @@ impl RawInode {
     }
 }
 
-/// Attributes, for whoever looks.
+/// Reading attributes.
 pub(crate) trait Stat: See {
     /// `stat` of an inode.
     fn attr(&mut self, ino: Nid) -> Result<Attr, Self::Error> {

@@ -1,8 +1,9 @@
-//! Changing what memory has of an inode, and writing it: alone with the volume, or beside others.
+//! Changing and writing a cached inode, under the volume's lock held exclusively or shared.
 //!
-//! Whoever holds the volume reads what memory lacks. An [`Own`] does not, and takes no more from a
-//! log than its present segment has: where that does not do, it ends with [`Unseen::Absent`], and
-//! its caller goes on holding the volume. What changes one inode is written once, over [`Change`].
+//! The exclusive holder reads what is not cached. An [`Own`] does not, and allocates only from the
+//! current segment of a log: if that is not enough it fails with [`Unseen::Absent`], and the caller
+//! retries with the volume locked exclusively. Code that changes one inode is written once, over
+//! [`Change`].
 
 use cores::MutexGuard;
 use drive::Block;
@@ -27,9 +28,9 @@ use crate::ondisk::summary::RawSummary;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BLOCK_SIZE, BlockAddr, NULL_ADDR, Nid};
 
-/// One inode, for whoever changes it.
+/// Write access to one inode, under the exclusive or the shared lock.
 pub(crate) trait Change: Mapping {
-    /// What memory has of inode `ino`.
+    /// The shard with what is cached of inode `ino`.
     fn shard_mut(&mut self, ino: Nid) -> Result<&mut Shard, Self::Error>;
 
     /// As [`Change::shard_mut`], together with the superblock.
@@ -67,7 +68,7 @@ pub(crate) trait Change: Mapping {
     /// Sets an access time that was kept back (`lazytime`).
     fn settle_atime(&mut self, ino: Nid) -> Result<(), Self::Error>;
 
-    /// Whom inode `ino` is counted for; `None` if for nobody.
+    /// The quotas that count inode `ino`; `None` if none does.
     fn counted_for(&mut self, ino: Nid) -> Result<Option<Owner>, Self::Error> {
         if !self.engine().quotas.is_on || self.engine().is_quota_file(ino) {
             return Ok(None);
@@ -75,7 +76,7 @@ pub(crate) trait Change: Mapping {
         Ok(Some(Owner::of(&*self.view(ino)?)))
     }
 
-    /// Takes `count` blocks for inode `ino`, if volume and quotas have them.
+    /// Reserves `count` blocks for inode `ino`, in the volume and in the quotas.
     fn take_blocks(&mut self, ino: Nid, count: u64) -> Result<(), Self::Error> {
         self.take_quota(ino, count)?;
         let taken = self.engine().space.take_blocks(count);
@@ -85,14 +86,14 @@ pub(crate) trait Change: Mapping {
         Ok(taken?)
     }
 
-    /// Counts `count` blocks more for the owner of inode `ino`, if the quotas have them.
+    /// Charges `count` blocks to the owner of inode `ino`; fails beyond the limit.
     fn take_quota(&mut self, ino: Nid, count: u64) -> Result<(), Self::Error> {
         let Some(owner) = self.counted_for(ino)? else { return Ok(()) };
         let engine = self.engine();
         Ok(engine.quotas.take(owner, Amount::blocks(count), engine.quota_time())?)
     }
 
-    /// Counts `count` blocks less.
+    /// Takes back a charge of `count` blocks.
     fn give_quota(&mut self, ino: Nid, count: u64) -> Result<(), Self::Error> {
         if let Some(owner) = self.counted_for(ino)? {
             self.engine().quotas.give(owner, Amount::blocks(count));
@@ -203,11 +204,10 @@ impl<'a> Tables<'a> {
 }
 
 impl Own<'_> {
-    /// Keeps others from the logs until [`Own::let_go`], for `nodes` that follow one another in the
-    /// chain.
+    /// Locks the logs until [`Own::let_go`], so that `nodes` follow one another in the chain.
     pub(crate) fn keep_logs(&mut self, nodes: &Frozen) -> Result<(), Unseen> {
         let (tables, count) = (Tables::of(self.engine), nodes.nids().count());
-        // After the last block of a segment the log moves on, which may take a look at the drive.
+        // After the last block of a segment the log moves on, which may read the drive.
         let room = tables.logs.room_in_segment(&tables.segments, LogType::WarmNode);
         let is_here = room as usize > count
             && nodes.are_all_for(LogType::WarmNode)
@@ -220,7 +220,7 @@ impl Own<'_> {
         Ok(())
     }
 
-    /// Others can use the logs again.
+    /// Unlocks the logs.
     pub(crate) fn let_go(&mut self) {
         self.sight.tables = None;
     }
@@ -242,8 +242,8 @@ impl Own<'_> {
         Ok(())
     }
 
-    /// Takes `blocks` out of the room promised to those who do not hold the volume. From time to
-    /// time one of these has to hold it, to see whether a checkpoint is due.
+    /// Takes `blocks` from the credit for concurrent changes. Fails now and then, so that the
+    /// exclusive retry sees whether a checkpoint is due.
     pub(crate) fn pay(&mut self, ino: Nid, blocks: u64) -> Result<(), Unseen> {
         let engine = self.engine;
         let has_paid = engine.pay(&mut self.shard_mut(ino)?.purse, blocks);
@@ -299,7 +299,7 @@ impl Change for Own<'_> {
     }
 
     fn has_room_in_chain(&mut self) -> bool {
-        // [`Own::keep_logs`] looks, when it is certain that others take none of it.
+        // Checked by [`Own::keep_logs`], which keeps the logs locked.
         true
     }
 

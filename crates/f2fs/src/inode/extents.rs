@@ -1,8 +1,8 @@
 //! The extent cache: where runs of a file's blocks are, so that a read needs none of the file's
 //! nodes (`extent_cache.c`).
 //!
-//! Invariant: an extent says what the nodes say. Whoever changes an address drops it from the
-//! extents of its file under the same lock ([`crate::inode::change::Change::set_addr`]).
+//! Invariant: an extent agrees with the nodes. An address is changed and dropped from the extents
+//! of its file under the same lock ([`crate::inode::change::Change::set_addr`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -73,7 +73,7 @@ pub(crate) enum Lookup {
     },
 }
 
-/// Where blocks are, for whoever looks.
+/// Looking up the addresses of blocks.
 pub(crate) trait Mapping: See {
     fn path(&mut self, ino: Nid, index: u64) -> Result<NodePath, Self::Error> {
         cores::charge(cores::Stage::MapBlock);

@@ -24,13 +24,13 @@ use crate::ondisk::node::{NodeKind, RawNodeFooter};
 use crate::ondisk::sit::LogType;
 use crate::ondisk::{NEW_ADDR, NULL_ADDR, Nid, is_data_addr};
 
-/// A node block and what its check found out.
+/// A node block and what was derived from it when it was checked.
 pub(crate) struct CachedNode {
     pub(crate) block: Block,
     ino: Nid,
     pub(super) layout: InodeLayout,
     dirty: bool,
-    /// Asked for since the cache last shrank; those who only look set it, too.
+    /// Used since the cache last shrank; set under the shared lock, too.
     referenced: AtomicBool,
 }
 
@@ -205,7 +205,7 @@ impl NodeCache {
         Some(&mut node.block)
     }
 
-    /// Drops clean nodes that nobody has used since the last time.
+    /// Drops clean nodes that were not used since the last time.
     pub(super) fn drop_unused(&mut self) {
         let before = self.map.len();
         self.map.retain(|_, node| node.dirty || std::mem::take(node.referenced.get_mut()));
@@ -299,7 +299,7 @@ impl Engine {
         self.inodes.of(ino).nodes.change(nid).ok_or(Error::Posix(Errno::IO))
     }
 
-    /// Inode `ino`; `ENOENT` if there is none with this number.
+    /// Inode `ino`; `ENOENT` if no inode has this number.
     pub(crate) fn inode(&mut self, ino: Nid) -> Result<Inode> {
         let node = self.inode_node(ino)?;
         Ok(Inode { block: node.block.clone(), layout: node.layout })

@@ -14,7 +14,7 @@ use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
 
-/// Contents that cannot be read, for whoever looks.
+/// Checks for contents that cannot be read, because they are encrypted.
 pub(crate) trait Protected: See {
     /// Fails with `ENOKEY` if the contents of a regular file are encrypted. The type of the file.
     fn check_readable(&mut self, ino: Nid) -> Result<FileKind, Self::Error> {

@@ -8,9 +8,9 @@ use crate::ondisk::node::{NodePath, RawIndirectNode};
 use crate::ondisk::{Nid, is_data_addr};
 
 impl Engine {
-    /// If block `index` is the first of a direct node that memory lacks, as it is for whoever reads
-    /// a file in order, reads that node and those behind it, all at once. What cannot be read is
-    /// left to whoever needs it.
+    /// If block `index` is the first of a direct node that is not cached, as in a sequential read,
+    /// reads that node and those behind it, all at once. Nodes that cannot be read are left out;
+    /// their users read them again and get the error.
     pub(crate) fn read_nodes_ahead(&mut self, ino: Nid, index: u64) -> Result<()> {
         let most = self.inodes.clean_nodes_max() / 4;
         let most = most.min(self.knobs.ra_node_pages as usize);
@@ -37,7 +37,7 @@ impl Engine {
         self.read_nodes_together(nids.into_iter().map(|nid| (ino, nid)))
     }
 
-    /// Reads these inodes, which a directory has named, all at once (`readdir_ra`): whoever lists
+    /// Reads these inodes of a directory's entries all at once (`readdir_ra`): a caller that lists
     /// names often asks for attributes next.
     pub(crate) fn read_inodes_ahead(&mut self, inos: &[Nid]) -> Result<()> {
         let most = self.inodes.clean_nodes_max() / 4;

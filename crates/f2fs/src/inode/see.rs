@@ -1,10 +1,10 @@
-//! Looking at inodes, names and contents: alone with the volume, or beside others in memory only.
+//! Read access to inodes, names and contents, under the volume's lock held exclusively or shared.
 //!
-//! Whoever holds the volume reads from the drive what memory lacks. A [`Glance`] cannot, for that
-//! changes the caches; where it meets something absent it ends, and its caller starts again holding
-//! the volume. So does an [`Own`], which changes one inode as far as memory has it. What looks at a
-//! volume is written once, over [`See`]. (Linux walks paths alike: by RCU first, and with
-//! references if that fails.)
+//! The exclusive holder reads what is not cached from the drive. A [`Glance`] holds the lock shared
+//! and must not fill caches: on a miss it fails, and the caller retries with the volume locked
+//! exclusively. So does an [`Own`], which changes one inode or a few whose nodes are cached. Code
+//! that only reads is written once, over [`See`]. (Linux walks paths the same way: under RCU first,
+//! with references if that fails.)
 
 use std::ops::{Deref, Range};
 
@@ -25,15 +25,15 @@ use crate::mount::engine::Engine;
 use crate::ondisk::inode::{Advise, Inline, InodeLayout, RawInode, RawInodeBlock};
 use crate::ondisk::{BlockAddr, NULL_ADDR, Nid};
 
-/// What there is to see of a volume, for whoever changes nothing.
+/// Read access to a volume, under the exclusive or the shared lock.
 pub(crate) trait See: Sized {
-    /// Why something was not seen.
+    /// Why an access failed.
     type Error: From<Error>;
 
     /// The volume itself.
     fn engine(&self) -> &Engine;
 
-    /// Inode `ino`; `ENOENT` if there is none of that number.
+    /// Inode `ino`; `ENOENT` if no inode has that number.
     fn view(&mut self, ino: Nid) -> Result<InodeView<'_>, Self::Error>;
 
     /// Node `nid`, which must be the one at `node_offset` of inode `ino`.
@@ -49,13 +49,13 @@ pub(crate) trait See: Sized {
     /// The first page in `range` of a directory that is no hole.
     fn next_page(&mut self, dir: Nid, range: Range<u64>) -> Result<Option<u64>, Self::Error>;
 
-    /// The index of directory `dir`, which is worth one, if it answers.
+    /// The index of directory `dir`, which is large enough for one, if it is complete.
     fn index_of(&mut self, dir: Nid) -> Result<Option<&NameIndexes>, Self::Error>;
 
-    /// When `ino` was overwritten last, if its inode does not say so yet.
+    /// Time of the last overwrite of `ino`, if its inode does not hold it yet.
     fn overwritten(&mut self, ino: Nid) -> Result<Option<Timespec>, Self::Error>;
 
-    /// What there is to read of an encrypted symbolic link without its key; `None` for another.
+    /// What an encrypted symbolic link reads as without its key; `None` for other inodes.
     fn encrypted_target(&mut self, ino: Nid) -> Result<Option<Vec<u8>>, Self::Error>;
 }
 
@@ -140,7 +140,7 @@ impl See for Engine {
     }
 
     fn overwritten(&mut self, _: Nid) -> Result<Option<Timespec>> {
-        // The exclusive holder has put it into the inode.
+        // Locking a shard exclusively puts it into the inode.
         Ok(None)
     }
 
@@ -149,22 +149,22 @@ impl See for Engine {
     }
 }
 
-/// Longer gaps in a directory are left to whoever holds the volume and passes over them at once.
+/// Longer holes in a directory need the exclusive path, which skips them in one step.
 const HOLES_AT_MOST: usize = 64;
 
-/// The volume beside others: what is in memory.
+/// A volume under the shared lock: only what is cached.
 pub(crate) struct Glance<'a, S = Passing<'a>> {
     pub(super) engine: &'a Engine,
     pub(super) sight: S,
 }
 
-/// Which shards of the inodes a [`Glance`] sees.
+/// The shards of inodes that a [`Glance`] may access.
 pub(crate) trait Sight<'a> {
-    /// The shard of inode `ino`; `None` if it is out of sight.
+    /// The shard of inode `ino`; `None` if it is not one of them.
     fn shard(&mut self, engine: &'a Engine, ino: Nid) -> Option<&Shard>;
 }
 
-/// Any shard, one at a time, for whoever only looks.
+/// Any shard, locked shared, one at a time.
 #[derive(Default)]
 pub(crate) struct Passing<'a> {
     number: usize,
@@ -182,21 +182,21 @@ impl<'a> Sight<'a> for Passing<'a> {
     }
 }
 
-/// The shards of one inode or of a few, for whoever changes them.
+/// The shards of one inode or of a few, locked exclusively.
 pub(crate) struct Owned<'a> {
     shards: OwnedShards<'a, Shard>,
-    /// The logs and what they fill, as long as others must not use them.
+    /// The logs and their tables, while they stay locked across several allocations.
     pub(super) tables: Option<Tables<'a>>,
 }
 
 impl<'a> Owned<'a> {
-    /// The shards of `inos`, taken in the order of their numbers.
+    /// Locks the shards of `inos` in the order of their numbers.
     #[inline]
     fn new<const N: usize>(inodes: &'a Inodes, inos: [Nid; N]) -> Option<Self> {
         Some(Self { shards: inodes.own(inos)?, tables: None })
     }
 
-    /// The shard of inode `ino`, to be changed; `None` if it is out of sight.
+    /// The shard of inode `ino`, mutable; `None` if it is not one of them.
     #[inline]
     pub(super) fn shard_mut(&mut self, ino: Nid) -> Option<&mut Shard> {
         self.shards.get_mut(ino.into())
@@ -211,35 +211,36 @@ impl<'a> Sight<'a> for Owned<'a> {
 }
 
 impl<'a, S: Sight<'a>> Glance<'a, S> {
-    /// The volume itself, beside what is seen of an inode.
+    /// The volume itself.
     pub(crate) fn volume(&self) -> &'a Engine {
         self.engine
     }
 
-    /// What memory has of inode `ino`.
+    /// The shard with what is cached of inode `ino`.
     pub(crate) fn shard(&mut self, ino: Nid) -> Result<&Shard, Unseen> {
         self.sight.shard(self.engine, ino).ok_or(Unseen::Absent)
     }
 }
 
-/// One inode or a few, for whoever changes them beside others.
+/// One inode or a few, to be changed concurrently with changes of other inodes.
 ///
-/// It changes nothing, or a page at a time, before it knows that memory has all it needs, since its
-/// caller starts again holding the volume otherwise.
+/// Until it knows that all it needs is cached it changes nothing, or one page at a time, since the
+/// caller retries with the volume locked exclusively otherwise.
 pub(crate) type Own<'a> = Glance<'a, Owned<'a>>;
 
-/// Why a [`Glance`] has no answer.
+/// Why a [`Glance`] failed.
 pub(crate) enum Unseen {
-    /// It would have to be read from the drive.
+    /// Something is not cached.
     Absent,
-    /// The answer is an error.
+    /// The operation fails.
     Failed(Error),
 }
 
 impl From<Unseen> for Error {
     fn from(unseen: Unseen) -> Self {
         match unseen {
-            // Whoever holds the volume sees everything.
+            // Neither the exclusive path nor a step that has found all it needs cached fails with
+            // this.
             Unseen::Absent => Errno::IO.into(),
             Unseen::Failed(error) => error,
         }
@@ -267,12 +268,12 @@ impl<'a, S: Sight<'a>> See for Glance<'a, S> {
 
     fn view(&mut self, ino: Nid) -> Result<InodeView<'_>, Unseen> {
         let node = self.shard(ino)?.nodes.get(ino).ok_or(Unseen::Absent)?;
-        // Any other number names no inode; whoever holds the volume says so.
+        // No inode has any other number: the exclusive retry fails with `ENOENT`.
         if node.is_inode_of(ino) { Ok(InodeView(node)) } else { Err(Unseen::Absent) }
     }
 
     fn node_at(&mut self, nid: Nid, ino: Nid, node_offset: u32) -> Result<&CachedNode, Unseen> {
-        // Another node is an error, which whoever holds the volume explains.
+        // Any other node is corruption, which the exclusive retry reports.
         let node = self.shard(ino)?.nodes.get(nid).filter(|node| node.is_at(ino, node_offset));
         node.ok_or(Unseen::Absent)
     }
@@ -318,7 +319,7 @@ impl<'a, S: Sight<'a>> See for Glance<'a, S> {
 }
 
 impl F2fs {
-    /// What memory has to say of the volume; `None` if the drive must be asked.
+    /// Runs `look` under the shared lock; `None` on a cache miss.
     pub(crate) fn glance<T>(
         &self,
         look: impl FnOnce(&mut Glance<'_>) -> Result<T, Unseen>,
@@ -335,8 +336,8 @@ impl F2fs {
         }
     }
 
-    /// Changes inodes `inos` in memory, beside others who work on other inodes; `None` if that
-    /// takes more than this.
+    /// Changes inodes `inos` in memory, concurrently with changes of other inodes; `None` if the
+    /// change needs the exclusive lock.
     pub(crate) fn own<T, const N: usize>(
         &self,
         inos: [Nid; N],
@@ -356,15 +357,15 @@ impl F2fs {
         let Some(volume) = self.join() else { return Ok(None) };
         volume.check_writable()?;
         let Some(sight) = Owned::new(&volume.inodes, inos) else { return Ok(None) };
-        // Made where it stays: moved after the charge, it was copied by a call.
+        // Built in place: moving it after the charge costs a memcpy.
         let mut own = Own { engine: &volume, sight };
         cores::charge(cores::Stage::Inode);
-        // Errors are left to whoever holds the volume, who has more to say.
+        // Errors are dropped: the exclusive retry reports them precisely.
         Ok(change(&mut own).ok())
     }
 
     /// Changes what has locks of its own within an inode, under the shared lock of its shard;
-    /// `None` if the change takes more than this. The caller has begun its stage.
+    /// `None` if the change needs an exclusive lock. The caller has begun its stage.
     pub(crate) fn share<T>(
         &self,
         change: impl FnOnce(&mut Glance<'_>) -> Result<T, Unseen>,

@@ -50,7 +50,7 @@ pub(crate) struct Shard {
     pub(crate) names: NameIndexes,
     /// Where runs of blocks of files are.
     pub(crate) extents: Extents,
-    /// Blocks that changes beside others may still make dirty or write.
+    /// Blocks drawn from the credit, which changes under the shared lock may make dirty or write.
     pub(crate) purse: u64,
     /// Files whose last writes may not be stable yet.
     pub(crate) unflushed: FxHashSet<Nid>,
@@ -77,7 +77,7 @@ impl Shard {
         self.overwrites.as_deref().filter(|overwrites| overwrites.is_pending())
     }
 
-    /// Forgets what there is of inode `ino` besides its nodes.
+    /// Drops all that is cached of inode `ino` except its nodes.
     pub(crate) fn forget(&mut self, ino: Nid) {
         self.pages.forget(ino.into());
         self.names.forget(ino);
@@ -120,13 +120,13 @@ impl Inodes {
         Self { shards, pages, nodes, names, nodes_max, changed_max, hand: 0 }
     }
 
-    /// The shard of inode `ino`, for whoever holds the volume alone.
+    /// The shard of inode `ino`, with the volume locked exclusively.
     #[inline]
     pub(crate) fn of(&mut self, ino: Nid) -> &mut Shard {
         self.shards.of(ino.into()).settled()
     }
 
-    /// The shard of inode `ino`, beside others who look at it.
+    /// The shard of inode `ino`, locked shared.
     #[inline]
     pub(crate) fn look(&self, ino: Nid) -> PerCoreReadGuard<'_, Shard> {
         self.shards.look(ino.into())
@@ -210,8 +210,8 @@ impl Inodes {
         dirty
     }
 
-    /// Makes room for those who cannot: evicts pages if no more fit, the clock going round all
-    /// shards, and drops nodes and indexes of names beyond their limits.
+    /// Makes room for changes under the shared lock, which cannot evict: evicts pages if no more
+    /// fit, the clock going round all shards, and drops nodes and name indexes beyond their limits.
     #[inline]
     pub(crate) fn make_room(&mut self) {
         self.shrink_names();
@@ -235,7 +235,7 @@ impl Inodes {
         }
     }
 
-    /// Drops clean nodes that nobody has used since the last time, if there are too many. Nodes
+    /// Drops clean nodes that were not used since the last time, if there are too many. Nodes
     /// made here count like those that were read: a checkpoint has made them clean.
     pub(crate) fn shrink_nodes(&mut self) {
         if self.has_many_clean_nodes() {

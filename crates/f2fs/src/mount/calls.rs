@@ -24,7 +24,7 @@ use crate::mount::fs::nid;
 use crate::mount::iostat::Moved;
 use crate::ondisk::{BLOCK_SIZE, NAME_MAX, Nid};
 
-/// What `$volume` is seen to hold: in memory, or else by whoever holds the volume.
+/// Evaluates `$look` under the shared lock, and on a cache miss with the volume locked exclusively.
 macro_rules! seen {
     ($fs:expr, $volume:ident => $look:expr) => {
         match $fs.glance(|$volume| $look)? {
@@ -413,7 +413,7 @@ impl FileSystem for F2fs {
     fn unmount(&self) -> vfs::Result<()> {
         let mut volume = self.settled();
         volume.check_usable()?;
-        // Whoever is telling the drive what is free ends that first.
+        // Discards under way complete first.
         while volume.discards.are_under_way() {
             (volume, ()) = self.pause(volume, |_| drop(self.discarding.lock()));
         }

@@ -1,8 +1,8 @@
 //! The engine of a mounted volume: everything behind its gate.
 //!
 //! The state is plain data. Most operations on it are plain `&mut self` methods, in the files of
-//! this crate by subject, for whoever holds the volume alone; what has a lock of its own can change
-//! beside others. [`crate::F2fs`] opens the gate wherever an fsync waits for the drive.
+//! this crate by subject, and run with the volume locked exclusively; state with a lock of its own
+//! changes concurrently. [`crate::F2fs`] unlocks the volume wherever an fsync waits for the drive.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -151,9 +151,8 @@ impl Engine {
     }
 
     /// Writing something failed with `error`. If a write or a flush failed, from now on nothing is
-    /// written. If there was no room, or something could not be read, nothing was lost: whoever
-    /// writes allocates and reads before changing anything, so what was not submitted is still
-    /// dirty.
+    /// written. If there was no room, or something could not be read, nothing was lost: all writers
+    /// allocate and read before changing anything, so what was not submitted is still dirty.
     pub(crate) fn stop(&mut self, error: &Error) {
         let nothing_lost = match error {
             Error::NoSpace | Error::Posix(Errno::DQUOT) => true,

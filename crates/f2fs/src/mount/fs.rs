@@ -38,11 +38,11 @@ pub struct F2fs {
     turns: Arc<Turns>,
     /// The places of the fsyncs under way in the node log.
     arrivals: Arrivals,
-    /// Whoever tells the drive what is free has this.
+    /// Held while discards are issued.
     pub(crate) discarding: Mutex<()>,
     /// Held for the write-back of a large file ([`crate::Knobs::min_seq_blocks`]).
     pub(crate) writing_alone: Mutex<()>,
-    /// What is read and written, if somebody wants to know.
+    /// Counts of what is read and written, if enabled.
     pub(crate) iostat: Arc<IoStat>,
 }
 
@@ -137,24 +137,24 @@ impl F2fs {
         self.lock().stats.cleanings.iter().sum()
     }
 
-    /// The volume beside others who look at it.
+    /// Locks the volume shared.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn look(&self) -> Look<'_, Engine> {
         self.gate.look()
     }
 
-    /// The volume beside others, to change what has a lock of its own; `None` during a checkpoint.
+    /// Locks the volume shared, to change what has a lock of its own; `None` during a checkpoint.
     pub(crate) fn join(&self) -> Option<Look<'_, Engine>> {
         self.gate.join()
     }
 
-    /// Whether others are there, so that it is worth while to go beside them.
+    /// Whether the lock is contended, so that it is worthwhile to lock the volume only shared.
     pub(crate) fn is_crowded(&self) -> bool {
         self.gate.is_crowded()
     }
 
-    /// The volume alone, perhaps during a checkpoint: then what is in memory may not be durable,
-    /// and must not change.
+    /// Locks the volume exclusively, perhaps during a checkpoint: then what is in memory may not be
+    /// durable, and must not change.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock(&self) -> Hold<'_, Engine> {
         self.gate.hold()
@@ -165,7 +165,7 @@ impl F2fs {
         self.lock().operations.wrapping_add(self.gate.looks())
     }
 
-    /// The volume while no checkpoint is being written.
+    /// Locks the volume exclusively while no checkpoint is being written.
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn settled(&self) -> Hold<'_, Engine> {
         self.gate.settled()
@@ -214,7 +214,7 @@ impl F2fs {
         Ok(held.into_hold())
     }
 
-    /// Waits for the drive. Others can look at the volume meanwhile, and nobody can change it.
+    /// Waits for the drive. Meanwhile the volume can be read, but not changed.
     pub(crate) fn pause<'a, T>(
         &'a self,
         volume: Hold<'a, Engine>,
@@ -231,8 +231,8 @@ impl F2fs {
         &self.arrivals
     }
 
-    /// Ends a call of `open`. With the last user, an inode without a name is freed, and an atomic
-    /// write that nobody committed is dropped.
+    /// Ends a call of `open`. The last one frees an inode without a name, and drops an atomic write
+    /// that was not committed.
     pub(crate) fn release_inode(&self, ino: Nid) {
         let volume = self.look();
         if !volume.opens.release(ino.into()) {
@@ -245,7 +245,7 @@ impl F2fs {
         }
     }
 
-    /// Drops what is left of an inode that nobody has open and nobody works on.
+    /// Drops what is left of an inode that is not open and that no operation works on.
     fn clear_up(&self, ino: Nid) {
         let mut volume = self.settled();
         let is_open = volume.opens.is_open(ino.into());
@@ -306,7 +306,7 @@ impl F2fs {
 }
 
 /// A chain or an orphan that does not fit the checkpoint makes some operation fail with a plain
-/// errno. To whoever mounts the volume, it is corruption.
+/// errno. A mount reports it as corruption.
 fn unrecoverable(volume: &mut Engine, error: Error) -> Error {
     match error {
         Error::Posix(errno) => {

@@ -1,8 +1,8 @@
 //! What happened since the last checkpoint that roll-forward could not repeat.
 //!
-//! An fsync that depends on it writes a checkpoint instead (`need_do_checkpoint`). Names come and
-//! go beside others, so this has a lock of its own. Most often nothing has happened, and nobody
-//! needs the lock to see that.
+//! An fsync that depends on it writes a checkpoint instead (`need_do_checkpoint`). Names are made
+//! and removed under the volume's shared lock, so this has a lock of its own. Most often nothing
+//! has happened, which is seen without the lock.
 
 use std::collections::BTreeSet;
 
@@ -112,7 +112,7 @@ impl SinceCheckpoint {
         self.note(|events| _ = events.moved.insert(ino));
     }
 
-    /// Inode `ino` is no more.
+    /// Inode `ino` was freed.
     pub(crate) fn forget(&self, ino: Nid) {
         if let Some(mut events) = self.seen() {
             events.moved.remove(&ino);

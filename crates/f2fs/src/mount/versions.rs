@@ -2,7 +2,7 @@
 //! `without=NAME` a single change, so that what each was worth can be measured.
 //!
 //! The rows are those of the study of F2FS's versions (its table 1), and the defaults that changed
-//! beside them.
+//! along with them.
 
 use std::fmt;
 use std::str::FromStr;

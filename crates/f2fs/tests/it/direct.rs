@@ -148,7 +148,7 @@ fn direct_writes_stay_where_blocks_are() {
     }
 }
 
-/// Whoever wrote directly has the drive's word that it has the data, not that it keeps it.
+/// A completed direct write is in the drive's cache, but not yet durable.
 #[test]
 fn durable_only_with_an_fsync() {
     for options in ["", "fsync_mode=strict", "mode=lfs"] {

@@ -1,5 +1,6 @@
-//! Others look at the volume while the cleaner reads: here the drive takes none of its reads before
-//! somebody has looked. Whoever read while holding the volume would wait for ever.
+//! Readers use the volume while the cleaner reads: here the drive completes none of the cleaner's
+//! reads before an operation has read the volume. A cleaner that read with the volume locked
+//! exclusively would deadlock.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ const PAGE: u64 = 4096;
 /// Small files, so that a segment has many nodes and inodes.
 const FILES: u64 = 300;
 
-/// A drive that takes a read only when somebody has looked at the volume.
+/// A drive that completes a read only after an operation has read the volume.
 struct Watched {
     below: Arc<Ssd>,
     /// Reads of summaries, nodes and data begin here.

@@ -266,8 +266,8 @@ fn what_oprw_relies_on_does_not_depend_on_who_recovers() {
     }
 }
 
-/// Whoever unmounted it cannot know who mounts it next. Linux acknowledges fsyncs whose nodes point
-/// to other data that is still on its way, so its chains are not checked.
+/// Unmount cannot know whether Linux mounts the volume next. Linux acknowledges fsyncs whose nodes
+/// point to other data that is still in flight, so its chains are not checked.
 #[test]
 fn only_nodes_of_ours_are_judged() {
     let drive = Kind::Zoned.formatted(1);

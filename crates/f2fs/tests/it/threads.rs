@@ -127,8 +127,8 @@ fn fsync_across_segments(watched: std::ops::Range<u32>) -> Vec<(u32, DriveState)
     left
 }
 
-/// At the end of a segment an fsync that began beside others goes on holding the volume, perhaps
-/// after somebody's checkpoint, which has not made its data durable.
+/// At the end of a segment an fsync that began under the shared lock goes on under the exclusive
+/// one, perhaps after another thread's checkpoint, which has not made its data durable.
 #[test]
 fn an_fsync_that_crosses_segments_survives_beside_checkpoints() {
     let profile = Profile::named("xeon-4116").unwrap();
@@ -272,7 +272,7 @@ fn look_and_replace(drive: Arc<Ssd>, names: usize) {
     assert_eq!(harness::findings(&drive.power_off()), "");
 }
 
-/// Whoever looks does so beside others, without the volume's lock: in the inode of a small
+/// Look-ups run under the volume's shared lock, concurrently with renames: in the inode of a small
 /// directory, and in the blocks of a large one.
 #[test]
 fn names_are_seen_whole_beside_their_replacement() {

@@ -81,7 +81,7 @@ impl Discards {
         self.waiting.len() + self.withheld
     }
 
-    /// Whether somebody is telling the drive now.
+    /// Whether a thread is issuing discards now.
     pub(crate) fn are_under_way(&self) -> bool {
         self.under_way > 0
     }
@@ -268,8 +268,8 @@ impl Engine {
 }
 
 impl F2fs {
-    /// Tells the drive of zones that are free, and of such runs, after whoever is telling it now.
-    /// Returns how many commands that took.
+    /// Resets free zones and discards such runs, once a discard under way has ended. Returns how
+    /// many commands that took.
     pub(crate) fn discard(&self, runs: Runs) -> Result<usize> {
         let _telling = self.discarding.lock();
         let telling = self.lock().begin_discards(runs)?;

@@ -1,8 +1,7 @@
-//! How the cleaner has the volume: as its only user, or as an operation that holds it and leaves it
-//! to those who look while the drive works.
+//! How the cleaner locks the volume: as its only user, or as an exclusive holder that lets readers
+//! in while the drive works.
 //!
-//! Whatever the hands, nothing changes between two steps of the cleaner: [`Hands::wait`] keeps out
-//! everybody who would.
+//! Either way nothing changes between two steps of the cleaner: [`Hands::wait`] keeps out changes.
 
 use queue::{BlockQueue, WriteSet};
 use vfs::Hold;
@@ -15,12 +14,12 @@ use crate::file::writeback::WritePages;
 use crate::mount::engine::{Caller, Engine};
 use crate::ondisk::Nid;
 
-/// The volume in the cleaner's hands.
+/// The volume as the cleaner has locked it.
 pub(crate) trait Hands {
     /// The volume itself.
     fn engine(&mut self) -> &mut Engine;
 
-    /// Waits for the drive. Meanwhile nothing changes.
+    /// Waits for the drive, while nothing changes.
     fn wait<T>(&mut self, work: impl FnOnce(&BlockQueue) -> T) -> T;
 
     /// Waits for `set`; a volume one of whose writes failed writes no more.
@@ -112,7 +111,7 @@ impl Hands for Engine {
     }
 }
 
-/// A hold of the volume that lets others look while the drive works.
+/// The volume locked exclusively, except that readers are let in while the drive works.
 pub(crate) struct Held<'a> {
     fs: &'a F2fs,
     /// `None` only while the drive works.
@@ -124,7 +123,7 @@ impl<'a> Held<'a> {
         Self { fs, volume: Some(volume) }
     }
 
-    /// The hold again.
+    /// The exclusive lock again.
     pub(crate) fn into_hold(self) -> Hold<'a, Engine> {
         self.volume.expect("it is held unless the drive works")
     }

@@ -1,6 +1,6 @@
-//! What a piece of a segment holds, found out without keeping others from the volume: its summary,
-//! and for each block the table block, the nodes and the inode that know it, are read while others
-//! look (the phases of `gc_data_segment`, which read ahead alike).
+//! Finds the valid blocks of a piece of a segment without holding the volume's lock while the drive
+//! works: its summary, and for each block the table block, the nodes and the inode that refer to
+//! it, are read ahead (as in the phases of `gc_data_segment`).
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,7 @@ pub(super) fn look_up(hands: &mut impl Hands, segno: SegNo, from: usize) -> Resu
         let asked = lacking.len();
         let read = hands.wait(|queue| read_all(queue, lacking));
         let engine = hands.engine();
-        // Whoever needs a block that cannot be read asks for it again, and learns why.
+        // A block that cannot be read is read again by its user, which gets the error.
         let is_done = read.len() < asked || asked == 0;
         engine.io.keep_ahead(read);
         if is_done {

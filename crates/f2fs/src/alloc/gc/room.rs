@@ -201,9 +201,9 @@ impl Engine {
         }
     }
 
-    /// Whether there is plenty of room. Half of what there is before the cleaner in the background
-    /// would begin is promised to those who do not hold the volume, when little is left of the last
-    /// promise. If there is none, that promise is taken back.
+    /// Whether there is plenty of room. When the credit is low, half of the room that is left
+    /// before the background cleaner would begin is reserved for changes under the shared lock. If
+    /// no room is left, the reservation is taken back.
     fn has_plenty(&mut self) -> bool {
         let free = u64::from(self.segments.get_mut().free_sections());
         let room = free.saturating_sub(self.plenty(BACKGROUND_BATCHES));
