@@ -48,7 +48,7 @@ impl Budget {
         self.pages_max.saturating_sub(self.pages())
     }
 
-    /// How many pages to evict at a time, so that those who cannot evict find room, too.
+    /// How many pages to evict at a time, so that callers that cannot evict find room, too.
     pub fn batch(&self) -> usize {
         (self.pages_max / 64).clamp(1, 256)
     }

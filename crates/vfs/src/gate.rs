@@ -1,17 +1,17 @@
-//! The gate to a mounted volume: for those who look, those who hold it, and a commit during which
-//! nothing may change.
+//! The gate of a mounted volume: a readers-writer lock, and commits during which nothing may
+//! change.
 //!
-//! Whoever finds in memory all it asks for looks at the volume together with others, and may change
-//! what has a lock of its own. Whoever changes anything else, or has to read it first, holds the
-//! volume alone. A commit, as a checkpoint or a journal's transaction, is put together by a holder
-//! and written while nobody holds the volume; until the drive has all of it nothing may change, and
-//! everything may be looked at.
+//! An operation whose data is all cached runs under the shared lock ([`Look`]), and may change
+//! state that has a lock of its own. Other changes, and reads from the drive, need the exclusive
+//! lock ([`Hold`]). A commit, such as a checkpoint or a journal's transaction, is prepared under
+//! the exclusive lock and written with the gate unlocked; until the drive has all of it nothing may
+//! change, and everything may be read.
 //!
-//! Those who have waited for the end of a commit come before those who have not. Otherwise whoever
-//! commits again and again, as a cleaner does, would always be there first.
+//! Threads that have waited for the end of a commit come before those that have not. Otherwise a
+//! thread that commits again and again, as a cleaner does, would always come first.
 //!
-//! To change what has a lock of its own takes that lock, and pays only where others are there. So
-//! the gate remembers for a while that somebody had to wait for it.
+//! A change under the shared lock also takes the lock of what it changes, so it pays only under
+//! contention. For this the gate remembers for a while that a thread had to wait for it.
 
 use std::ops::{Deref, DerefMut};
 
@@ -19,17 +19,17 @@ use cores::{
     Condvar, Line, Mutex, Nanos, PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank,
 };
 
-/// How long others are taken to be there after somebody has met them.
+/// How long the lock counts as contended after a thread had to wait for it.
 const CROWDED_FOR: Nanos = 10_000_000;
 
 /// A volume behind its lock.
 pub struct Gate<V> {
-    /// Everything of the volume, and whether it is being committed.
+    /// The volume, and whether it is being committed.
     state: PerCoreRwLock<State<V>>,
-    /// What those who sleep see of it. Taken alone or within `state`.
+    /// A copy of what waiters need to see. Locked alone or within `state`.
     shown: Mutex<Shown>,
     changed: Condvar,
-    /// Until then others are taken to be there.
+    /// Until then the lock counts as contended.
     crowded_until: Line,
 }
 
@@ -40,16 +40,16 @@ struct State<V> {
 
 #[derive(Clone, Copy, Default)]
 struct Shown {
-    /// The contents of memory are on their way to the drive, and must not change.
+    /// The cached contents are being written to the drive, and must not change.
     committing: bool,
-    /// How many have waited for the end of a commit and not had the volume since.
+    /// How many threads have waited for the end of a commit and not locked the volume since.
     waiting: usize,
 }
 
-/// The volume, to look at beside others.
+/// The volume, locked shared.
 pub struct Look<'a, V>(PerCoreReadGuard<'a, State<V>>);
 
-/// The volume, held alone.
+/// The volume, locked exclusively.
 pub struct Hold<'a, V>(PerCoreWriteGuard<'a, State<V>>);
 
 impl<V> Deref for Look<'_, V> {
@@ -87,22 +87,22 @@ impl<V> Gate<V> {
         }
     }
 
-    /// The volume beside others who look. Whoever looks waits for nothing meanwhile.
+    /// Locks the volume shared. The caller waits for nothing else while it holds the lock.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn look(&self) -> Look<'_, V> {
         Look(self.state.read())
     }
 
-    /// The volume beside others, to change what has a lock of its own; `None` during a commit.
+    /// Locks the volume shared, to change what has a lock of its own; `None` during a commit.
     #[inline]
     pub fn join(&self) -> Option<Look<'_, V>> {
         let look = self.look();
         (!look.0.shown.committing).then_some(look)
     }
 
-    /// The volume alone, but perhaps during a commit: what is in memory may not be durable, and
-    /// what the commit writes must not change.
+    /// Locks the volume exclusively, perhaps during a commit: what is in memory may not be durable,
+    /// and what the commit writes must not change.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn hold(&self) -> Hold<'_, V> {
         Hold(self.state.try_write().unwrap_or_else(|| {
@@ -111,14 +111,14 @@ impl<V> Gate<V> {
         }))
     }
 
-    /// Whether somebody who wanted to hold the volume has met others of late.
+    /// Whether a thread recently had to wait for the exclusive lock.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         let until = self.crowded_until.load();
         until != 0 && cores::now() < until
     }
 
-    /// The volume alone while no commit is on its way: it may change.
+    /// Locks the volume exclusively once no commit is under way: it may change.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn settled(&self) -> Hold<'_, V> {
         loop {
@@ -131,7 +131,7 @@ impl<V> Gate<V> {
         }
     }
 
-    /// As [`Gate::settled`], after the commit under way and before those who have not waited.
+    /// As [`Gate::settled`], after the commit under way and before threads that have not waited.
     #[cold]
     fn settled_in_time<'a>(&'a self, mut hold: Hold<'a, V>) -> Hold<'a, V> {
         self.show(&mut hold, |shown| shown.waiting += 1);
@@ -154,7 +154,7 @@ impl<V> Gate<V> {
         }
     }
 
-    /// Writes a commit that was put together in this hold, without holding the volume meanwhile.
+    /// Writes a commit that was prepared under `hold`, with the gate unlocked while it is written.
     pub fn commit<'a, T>(
         &'a self,
         mut hold: Hold<'a, V>,
@@ -174,7 +174,7 @@ impl<V> Gate<V> {
         *self.shown.lock() = hold.0.shown;
     }
 
-    /// How often somebody has looked so far.
+    /// How often the volume has been locked shared so far.
     pub fn looks(&self) -> u64 {
         self.state.readers()
     }

@@ -9,10 +9,10 @@
 //! any lock, and the plan begins again. So no thread waits for a drive, for room in a log or for a
 //! second lock out of order while it holds one, and one thread takes the same path as many.
 //!
-//! Another inode's shard that nobody has is taken at once, and the plan begins again with the locks
-//! it has. This is how new inodes are made: their number is known only in the plan. Threads that
-//! make some in one directory would otherwise all plan for the same number, and all but one in
-//! vain.
+//! Another inode's shard that is not locked is taken at once, and the plan begins again with the
+//! locks it has. This is how new inodes are made: their number is known only in the plan. Threads
+//! that make some in one directory would otherwise all plan for the same number, and all but one
+//! would fail.
 //!
 //! Invariant: from the moment a plan succeeds until it is applied, the locks under which it was
 //! made are held, so nothing that it has read can have changed.
@@ -119,7 +119,7 @@ pub fn run<'v, V: Volume, P, T>(
                 Err(stop) => break stop,
             }
         };
-        // The shards first: whoever waits for them may hold a permit.
+        // The shards first: a thread that waits for them may hold a permit.
         drop(work.shards);
         drop(work.permit);
         match stop {

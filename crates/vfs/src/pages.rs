@@ -72,7 +72,7 @@ struct Chunk {
     number: u64,
     present: u64,
     dirty: u64,
-    /// Those who look at the cache together mark pages, too.
+    /// Set under the shared lock, too.
     referenced: AtomicU64,
     pages: [Option<Block>; CHUNK_PAGES as usize],
     residences: [Residence; CHUNK_PAGES as usize],
@@ -113,7 +113,7 @@ impl PageCache {
         chunk.pages[bit].as_ref()
     }
 
-    /// The page, marked as in use, for one of several who look at the cache together.
+    /// The page, marked as in use, under the shared lock of the cache.
     pub fn touch(&self, ino: Ino, index: u64) -> Option<&Block> {
         let chunk = &self.chunks[self.slot_of(ino, index / CHUNK_PAGES)?];
         chunk.refer(bit_of(index));

@@ -2,9 +2,9 @@
 //! own lock, and each locks the parts that it changes (range locks: SAC 2021 for F2FS, MASCOTS 2020
 //! for NOVA).
 //!
-//! What is changed in a part stays beside the inode, behind the part's lock, until somebody has the
-//! inode exclusively and puts it where it belongs ([`Ranges::settle`]). So the exclusive holder
-//! needs none of these locks and finds the whole inode in its own place.
+//! What is changed in a part is kept apart from the inode, under the part's lock, until the inode
+//! is locked exclusively and the change is moved into it ([`Ranges::settle`]). So the exclusive
+//! holder needs none of these locks and finds the whole inode in its own place.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -78,7 +78,7 @@ impl<T> Ranges<T> {
         self.parts.iter().map(RwLock::read)
     }
 
-    /// Notes that a part was changed; for whoever has it locked.
+    /// Notes that a part was changed. The caller holds its lock.
     pub fn note_change(&self) {
         // Most often it is set: others need not lose their copy of the cache line.
         if !self.is_changed() {

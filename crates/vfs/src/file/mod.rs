@@ -99,8 +99,8 @@ pub trait Map {
     /// The cache that has the pages of `file`.
     fn pages(&mut self, file: Self::File) -> &mut PageCache;
 
-    /// Sees to it that another page fits into the cache that the next page goes to. One that is
-    /// alone does that by itself.
+    /// Makes room for another page in the cache that the next page goes to. A cache with a budget
+    /// of its own evicts by itself.
     fn make_room(&mut self) {}
 
     /// The blocks of page `index`, which is not in memory, and of the pages that follow it both in
@@ -115,8 +115,7 @@ pub trait Map {
     /// Reads blocks that lie side by side.
     fn read_blocks(&mut self, blocks: Range<Lba>) -> Result<Blocks, Self::Error>;
 
-    /// Sees to it that page `index` can be written back later: that there is a block for it, or
-    /// the promise of one.
+    /// Reserves space for the write-back of page `index`: a block, or a count of one.
     fn reserve(&mut self, file: Self::File, index: u64) -> Result<(), Self::Error>;
 
     /// As [`Map::reserve`], for as many of `pages` as can be reserved at once. Returns the page up

@@ -112,8 +112,8 @@ fn read_part<M: Map, const DIRECT: bool>(
     Ok(Part { len, miss: None })
 }
 
-/// Fills `buf`, which ends within the file, up to the first page that is not in `pages`, for one of
-/// several who look at them together. Returns how much that is; holes count as missing.
+/// Fills `buf`, which ends within the file, up to the first page that is not in `pages`, under the
+/// shared lock of the cache. Returns how much that is; holes count as missing.
 pub fn read_in_memory(pages: &PageCache, file: Ino, offset: u64, buf: &mut [u8]) -> usize {
     fill(pages, file, offset, buf, |index| pages.touch(file, index))
 }

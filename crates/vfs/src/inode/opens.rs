@@ -58,7 +58,7 @@ impl Opens {
         is_last
     }
 
-    /// Drops the count of `ino`, whoever still has it open.
+    /// Drops the count of `ino`, even if it is still open.
     pub fn forget(&self, ino: Ino) {
         self.of(ino).remove(&ino);
     }

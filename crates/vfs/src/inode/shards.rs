@@ -107,8 +107,8 @@ impl<S> Shards<S> {
         self.own_indices(&mut indices)
     }
 
-    /// Adds the shard of `ino` to those that are locked, unless somebody has it. It may be out of
-    /// order, since nobody waits here.
+    /// Adds the shard of `ino` to those that are locked, if it is free. Needs no lock order, since
+    /// it does not wait.
     pub fn try_own<'a>(&'a self, owned: &mut OwnedShards<'a, S>, ino: Ino) -> bool {
         let index = self.index(ino);
         let shard = self.shard(index).try_write();

@@ -1,10 +1,10 @@
-//! Turns: only one fsync or write-back of a file at a time, and the file is not freed meanwhile.
+//! Turns: only one fsync or write-back of a file at a time, and the file is not freed during one.
 //!
 //! Two at once could each take the other's writes for completed ones. An inode that loses its last
-//! name during a turn is freed when nobody waits for a turn of it any more.
+//! name during a turn is freed when no thread waits for a turn of it any more.
 //!
-//! Turns come in the order in which they were asked for. So whoever writes much of a file back in
-//! many turns holds nobody up for longer than one.
+//! Turns are granted in the order of the requests. So a long write-back, which takes many turns,
+//! delays another thread by one turn only.
 
 use cores::{Condvar, Mutex, Rank};
 use rustc_hash::FxHashMap;
@@ -19,17 +19,17 @@ pub struct Turns(Box<[Shard]>);
 
 /// The inodes that share a lock.
 struct Shard {
-    /// For each inode, who has the turn and who waits. Taken alone, or within the volume's lock.
+    /// For each inode, its turn and the waiters. Locked alone, or within the volume's lock.
     busy: Mutex<FxHashMap<Ino, Line>>,
     ended: Condvar,
 }
 
-/// Those who want a turn of one inode, by number.
+/// The requests for a turn of one inode, numbered like tickets.
 #[derive(Default)]
 struct Line {
-    /// Who has it.
+    /// The number that has it.
     now: u64,
-    /// Who comes next.
+    /// The next number to give out.
     next: u64,
     /// Whether the last one has to free the inode.
     to_be_freed: bool,
@@ -46,7 +46,7 @@ impl Turns {
         &self.0[shard_of(ino, self.0.len())]
     }
 
-    /// Waits until those who came before have had their turns of `ino`, and begins one.
+    /// Waits until all earlier turns of `ino` have ended, and begins one.
     pub fn begin(&self, ino: Ino) {
         let Shard { busy, ended } = self.of(ino);
         let mut busy = busy.lock();

@@ -1,4 +1,4 @@
-//! What the crate promises to file systems and to those who use them.
+//! What the crate promises to file systems and to their users.
 
 mod memfs;
 mod names;
