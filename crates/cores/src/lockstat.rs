@@ -36,7 +36,7 @@ pub struct LockUse {
     pub kind: &'static str,
     /// How often it was taken and let go.
     pub taken: u64,
-    /// How often somebody else had it.
+    /// How often another thread had it.
     pub contended: u64,
     /// Time until it was free. On the real machine a thread that has waited for a condition takes
     /// the lock again as part of that wait, so what it then waits for the lock cannot be told
@@ -175,7 +175,7 @@ impl Watch {
         Some(Box::new(Watch { row, since: now() }))
     }
 
-    /// Somebody asks for a lock of a virtual machine; `None` if nobody wants to know.
+    /// Watches a lock of a virtual machine being taken; `None` if no profile is recorded.
     pub(crate) fn of_virtual(sim: &Sim, waits_for: &WaitsFor) -> Option<Box<Watch>> {
         if sim.recorder.locks.is_on() { Watch::new(waits_for, Some(0)) } else { None }
     }

@@ -10,8 +10,8 @@ use crate::{lockstat, patience};
 /// A lock for one holder, fair in the long run.
 ///
 /// On a virtual machine it changes hands as the kernel's does: a waiter spins while the holder is
-/// on its core, and otherwise sleeps and is woken; whoever runs passes those asleep, but not one
-/// that has woken in vain. Some lines of what it protects move with it.
+/// on its core, and otherwise sleeps and is woken; a running thread passes sleeping waiters, but
+/// not one that has woken in vain. Some cache lines of what it protects move with it.
 ///
 /// It does not poison: if a thread panics, it lets go, and the next one finds the value as it is.
 pub struct Mutex<T: ?Sized> {
@@ -48,9 +48,9 @@ impl<T> Mutex<T> {
     }
 
     /// As [`Mutex::named`], for an instrument: what watches a run, or stands for hardware, and is
-    /// no part of the machine. On a virtual machine it costs no time, nor does waking those who
-    /// wait with it for a condition, and nobody waits for it unless its holder lets time pass; no
-    /// lock profile shows it.
+    /// no part of the machine. On a virtual machine it costs no time, nor does waking threads that
+    /// wait with it for a condition, and no thread waits for it unless its holder lets time pass;
+    /// no lock profile shows it.
     pub const fn instrument(name: &'static str, value: T) -> Self {
         Self::with(Some(name), Place::NONE, VirtualLock::free(), value)
     }

@@ -1,11 +1,11 @@
 //! Waiting for a lock of the real machine that is most often held for a short time.
 //!
-//! To sleep and be woken takes both sides longer than most holds. So a waiter looks for a while
-//! whether the lock is free, ever less often. Meanwhile whoever has it takes it again and again,
-//! with all that it protects in its core's cache: the two take turns of many operations instead of
-//! one each. (A queue that hands over at each release, as MCS does, would move those cache lines
-//! each time.) A waiter that does not find the lock free in time sleeps, and `parking_lot` sees to
-//! it that nobody does so for ever.
+//! Sleeping and waking cost more than most holds last. So a waiter polls for a while whether the
+//! lock is free, ever less often. Meanwhile the thread that had it can take it again and again,
+//! with the data it protects in its core's cache: the two alternate after many operations instead
+//! of after each. (A queue that hands over at each release, as MCS does, would move those cache
+//! lines each time.) A waiter that does not find the lock free in time sleeps, and `parking_lot`
+//! prevents starvation.
 
 use std::hint::spin_loop;
 

@@ -28,9 +28,9 @@ pub struct PerCoreRwLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: as for `std::sync::RwLock`: whoever has the lock alone may take the value out.
+// SAFETY: as for `std::sync::RwLock`: the exclusive holder may move the value out.
 unsafe impl<T: ?Sized + Send> Send for PerCoreRwLock<T> {}
-// SAFETY: as for `std::sync::RwLock`: readers share the value, one writer has it alone.
+// SAFETY: as for `std::sync::RwLock`: readers share the value, a writer has it exclusively.
 unsafe impl<T: ?Sized + Send + Sync> Sync for PerCoreRwLock<T> {}
 
 /// A reader's right to the value of a [`PerCoreRwLock`], given back on drop.

@@ -1,4 +1,4 @@
-//! What persistent memory costs the callers. Whoever has one charges for its use; on the real
+//! What persistent memory costs its users. A model of one charges each access here; on the real
 //! machine nothing happens, since the work itself takes the time.
 //!
 //! The costs are the profile's (`[pm]`). Without that section the memory of the sockets stands for
@@ -6,8 +6,8 @@
 
 use crate::sim;
 
-/// Whether a node's memory is that of the caller's own socket. On the real machine nobody knows,
-/// and all of it is.
+/// Whether a node's memory is that of the caller's own socket. True on the real machine, where it
+/// is not known.
 pub fn is_near(node: usize) -> bool {
     sim::current().is_none_or(|machine| machine.is_near(node))
 }

@@ -42,17 +42,18 @@ enum Sleep {
 }
 
 ranks! {
-    /// Which volume a harness serves: shared by calls, alone while it loses what is not durable.
+    /// Which volume a harness serves: shared by calls, exclusive while it drops what is not
+    /// durable.
     Harness = Allowed,
     /// Renames between directories: while it is held, the way up from a directory stays as it is.
     Rename = Allowed,
     /// Held for the write-back of a large file. A thread with the file's turn never waits for it.
     WriteBack = Allowed,
-    /// The right to tell the drive what is free. A thread that holds the volume never waits for it.
+    /// Held while discards are issued. A thread that holds the volume's lock never waits for it.
     Discard = Allowed,
-    /// A volume: shared by operations, alone for whoever wants the whole of it at one instant.
+    /// A volume: shared by operations, exclusive for changes that need the whole of it.
     Gate = Allowed,
-    /// Whether a commit is on its way. Within the gate, or alone to wait for the end.
+    /// Whether a commit is under way. Locked within the gate, or alone to wait for the end.
     Commit = Never,
     /// One inode: contents, attributes, dirty nodes. Several by their numbers. Or a shard of
     /// inodes, by its index, or all inodes of a file system in memory.
@@ -94,7 +95,7 @@ ranks! {
     Queue = Allowed,
     /// Requests that have not been sent, and answers that nobody has asked for yet.
     Requests = Never,
-    /// The tags of one hardware queue: who sleeps for one, then one word of them.
+    /// The tags of one hardware queue: first the sleepers, then one word of tags.
     Tags = Never,
 }
 

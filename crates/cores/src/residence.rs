@@ -6,10 +6,10 @@ use crate::sim;
 
 /// Where one page of memory is. Only virtual machines keep it; on the real one nothing happens.
 ///
-/// A page lies on the socket of the core that touches it first. Whoever moves bytes of it has it in
-/// its own cache afterwards, until other pages push it out or another core changes it; from there
-/// it costs no memory traffic. One who has not waits for the memory of the page's socket, whose
-/// bandwidth all cores share.
+/// A page lies on the socket of the core that touches it first. A core that copies bytes of it has
+/// it in its own cache afterwards, until other pages evict it or another core changes it; a cached
+/// page costs no memory traffic. Otherwise the core waits for the memory of the page's socket,
+/// whose bandwidth all cores share.
 #[derive(Debug, Default)]
 pub struct Residence(AtomicU64);
 

@@ -36,7 +36,7 @@ stages! {
     PathLookup = "vfs.path_lookup",
     /// One page found in the page cache and copied; its bytes are charged by themselves.
     CopyPage = "vfs.copy_page",
-    /// One inode looked at, by whoever has come in to the volume.
+    /// One inode accessed, once the volume is locked.
     Inode = "fs.inode",
     /// One directory entry added, removed or changed.
     DirEntry = "fs.dir_entry",

@@ -1,4 +1,4 @@
-//! The numbers of a profile one by one, for whoever varies them or measures a machine.
+//! The numbers of a profile one by one, to vary them or to set measured ones.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Inner, Profile, memory_rate, pm};
 use crate::{Nanos, Stage};
 
-/// What a source begins with that nobody has measured or published.
+/// Marks the source of a number that was neither measured nor published.
 const ESTIMATE: &str = "estimate";
 
 /// Paths of all numbers but those of stages.
@@ -40,8 +40,8 @@ impl Profile {
         number_mut(&mut Inner::clone(&self.inner), path).copied()
     }
 
-    /// Whether nobody has measured or published the number at `path`, or the one it was scaled
-    /// from.
+    /// Whether the number at `path`, or the one it was scaled from, was neither measured nor
+    /// published.
     pub fn is_estimate(&self, path: &str) -> bool {
         let Some(source) = self.source(path) else { return false };
         let from = source.strip_prefix("profile ").and_then(|rest| rest.split(' ').next());

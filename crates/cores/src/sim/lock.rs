@@ -48,9 +48,9 @@ struct LockState {
     data: Data,
     readers: usize,
     written: bool,
-    /// When somebody took it last while it was free.
+    /// When it was taken last while it was free.
     taken_at: Nanos,
-    /// Whoever came before then sleeps by now, because a holder was off its core.
+    /// Waiters that came before then sleep by now, because a holder was off its core.
     asleep_until: Nanos,
     queue: VecDeque<Waiting>,
 }
@@ -187,8 +187,8 @@ impl VirtualLock {
         std::ptr::from_ref(self) as usize
     }
 
-    /// Waits for a hold. Who comes last never waits for somebody asleep to wake up first, if it can
-    /// have the lock before.
+    /// Waits for a hold. A thread that comes last and can have the lock at once does not wait for a
+    /// sleeper to wake up first.
     pub(crate) fn acquire(&self, sim: &Sim, mode: Mode, waits_for: WaitsFor) -> Hold<'_> {
         let mut watch = self.watch(sim, &waits_for);
         let mut slot = self.state.lock();
@@ -250,7 +250,7 @@ impl VirtualLock {
         let end = end + self.grant(sim, state, mode, sim.current_core());
         sim.note_held(self.id());
         if mode == Mode::Shared {
-            // Those who came behind a sleeping reader.
+            // Readers that came behind a sleeping one.
             state.hand_on(sim, self, end);
         }
         drop(slot);
@@ -340,9 +340,9 @@ impl LockState {
         !self.written && (mode == Mode::Shared || self.readers == 0)
     }
 
-    /// Whether a thread that comes now has the lock at once. A reader stands behind all who wait,
-    /// so that readers cannot keep a writer out for good. A writer passes those asleep, except one
-    /// that has woken in vain.
+    /// Whether a thread that comes now gets the lock at once. A reader queues behind all waiters,
+    /// so that readers cannot starve a writer. A writer passes sleeping waiters, except one that
+    /// has woken in vain.
     fn lets_in(&self, mode: Mode) -> bool {
         let is_in_turn = match mode {
             Mode::Shared => self.queue.is_empty(),
@@ -351,9 +351,9 @@ impl LockState {
         is_in_turn && self.is_free_for(mode)
     }
 
-    /// Gives the lock to those who can have it together: whoever is next, or the first who spins.
-    /// If all are asleep, wakes the first to try again. The line goes from one to the next, so each
-    /// pays for its transfer in turn. Returns when the caller is done with that.
+    /// Gives the lock to the waiters that can have it together: the one marked as next, or else the
+    /// first that spins. If all are asleep, wakes the first to try again. The line goes from one to
+    /// the next, so each pays for its transfer in turn. Returns when the caller is done with that.
     fn hand_on(&mut self, sim: &Sim, of: &VirtualLock, from: Nanos) -> Nanos {
         let mut from = self.rouse_starved(sim, from);
         while let Some(at) = self.first_awake(sim) {
@@ -385,8 +385,8 @@ impl LockState {
         from
     }
 
-    /// Wakes the first who has slept for too long: those who spin get the lock before it each time,
-    /// until it has woken in vain. Returns when the caller is done with that.
+    /// Wakes the first waiter that has slept for too long: spinning ones get the lock before it
+    /// each time, until it has woken in vain. Returns when the caller is done with that.
     fn rouse_starved(&mut self, sim: &Sim, from: Nanos) -> Nanos {
         let is_starved = |waiting: &Waiting| {
             from.saturating_sub(waiting.since) >= SLEEP_MAX && !self.spins(sim, waiting)
@@ -397,7 +397,7 @@ impl LockState {
         }
     }
 
-    /// Whether it waits awake: as long as the holder is on its core and nobody else wants the
+    /// Whether it waits awake: as long as the holder is on its core and no other thread wants the
     /// waiter's (the kernel's optimistic spinning).
     fn spins(&self, sim: &Sim, waiting: &Waiting) -> bool {
         waiting.since >= self.asleep_until && sim.has_its_core(waiting.waiter)

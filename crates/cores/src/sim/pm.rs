@@ -1,10 +1,10 @@
 //! What using persistent memory costs: the core's own time, its node's time, and waiting at a fence
 //! for what was sent there.
 //!
-//! A node serves what cores ask of it at its own rate. Whoever reads waits until it is served; what
-//! is streamed or written back is only sent, and the core's next fence waits for it. Blocks wait
-//! for those that came before. A line that is written back does not: memory takes the lines of all
-//! cores in turn, so it waits for one of each core that has something under way.
+//! A node serves the cores' requests at its own rate. A read waits until it is served; what is
+//! streamed or written back is only sent, and the core's next fence waits for it. Blocks wait for
+//! those that came before. A line that is written back does not: memory takes the lines of all
+//! cores in turn, so it waits for one line of each core that has some in flight.
 
 use super::Sim;
 use crate::{Nanos, Profile, Toward};

@@ -130,7 +130,7 @@ impl Sim {
         inner.threads[inner.running as usize].slept_until
     }
 
-    /// Whether nobody has used the waiter's core since it began to wait, or wants to.
+    /// Whether no other thread has used the waiter's core since it began to wait, or wants to.
     pub(super) fn has_its_core(&self, waiter: Waiter) -> bool {
         let inner = self.inner();
         let core = &inner.cores[inner.threads[waiter.thread as usize].core];
@@ -249,7 +249,7 @@ impl Inner {
         }
     }
 
-    /// Takes the core from the running thread. Whoever is next in the queue may have it.
+    /// Takes the core from the running thread, so that the next one in the queue can run.
     pub(super) fn leave_core(&mut self) {
         let index = self.core;
         let core = &mut self.cores[index];

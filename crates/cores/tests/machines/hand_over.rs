@@ -42,7 +42,7 @@ fn each_hand_over_moves_the_lock_and_its_data() {
     assert_eq!(used.sleep, Some(0), "the holder is on its core");
     let line = profile.transfer(Some(0), 1);
     let least = 8 * times as u64 * (1_000 + profile.lock_lines() * line);
-    // A little more for the lock's own line, which goes from hand to hand and to those who come.
+    // A little more for the lock's own line, which moves to each holder and each new waiter.
     assert!((least..least * 5 / 4).contains(&time), "{time} ns, at least {least}");
 }
 

@@ -83,7 +83,7 @@ fn waits_and_holds_are_what_they_were() {
     // less the time until they come and more that of the lock's line.
     assert!((65_000..75_000).contains(&log.wait_max), "{log:?}");
     assert!((270_000..290_000).contains(&log.wait), "{log:?}");
-    // The holders stay on their cores, so those who wait spin.
+    // The holders stay on their cores, so waiters spin.
     assert_eq!(log.sleep, Some(0));
     assert!(log.spin.is_some_and(|spin| spin > log.wait && spin < log.wait + log.hold), "{log:?}");
 }
