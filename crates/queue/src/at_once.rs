@@ -2,9 +2,9 @@
 //!
 //! Nothing completes later, so a command needs no ticket at the hardware queue and takes no lock of
 //! it. What cores share is what they share in the kernel: words of tags, the request that comes
-//! with a tag, and for plugged commands the software queues and the bits that say which of them
-//! have something. Whoever runs a hardware queue carries out all it finds, also commands of other
-//! cores (`blk_mq_flush_busy_ctxs`).
+//! with a tag, and for plugged commands the software queues and the bits that say which of them are
+//! not empty. The thread that runs a hardware queue carries out all it finds, also commands of
+//! other cores (`blk_mq_flush_busy_ctxs`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

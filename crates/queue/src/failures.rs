@@ -1,4 +1,4 @@
-//! Writes and flushes that failed, also those whose owner has not asked yet or never will.
+//! Writes and flushes that failed, also those whose tickets were not waited for, or never will be.
 //!
 //! A ticket tells its owner how its command ended. A commit depends on more commands than it owns:
 //! its blocks may refer to blocks that other threads have submitted. It waits for all of them

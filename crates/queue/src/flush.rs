@@ -3,14 +3,14 @@
 //!
 //! A flush covers what completed before it was submitted, so a caller cannot share one that is
 //! already under way. It sends its own if fewer than [`AT_ONCE`] are under way. Otherwise it waits
-//! for the next one, with everybody else who asks meanwhile.
+//! for the next one, together with all callers that come meanwhile.
 
 use cores::{Condvar, Mutex, Rank};
 
 use crate::IoError;
 
-/// How many flushes may be under way at a time. In Linux it is two: that of a caller who found
-/// nobody waiting, and that of the thread that serves everybody else.
+/// How many flushes may be under way at a time. In Linux it is two: that of a caller that found
+/// no waiter, and that of the thread that serves all others.
 const AT_ONCE: u32 = 2;
 
 /// The flushes of one drive.
@@ -39,8 +39,8 @@ impl Default for JoinedFlush {
 
 impl JoinedFlush {
     /// Returns when a flush has ended that was submitted after this call: `flush`, called from
-    /// here, or another caller's. Fails if that flush failed, or if a later one did, since then
-    /// nobody can tell what either made stable.
+    /// here, or another caller's. Fails if that flush failed, or if a later one did, since then it
+    /// is unknown what either made stable.
     pub(crate) fn run(&self, flush: impl FnOnce() -> Result<(), IoError>) -> Result<(), IoError> {
         let mut state = self.state.lock();
         let wanted = state.submitted + 1;

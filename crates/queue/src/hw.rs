@@ -46,9 +46,9 @@ pub(crate) struct Wire<'a> {
 pub(crate) enum Sent {
     /// The drive answered at once.
     Done(Answer),
-    /// The drive answered at once, but the request keeps its tag until somebody looks (polled).
+    /// The drive answered at once, but the request keeps its tag until a poll (polled).
     Held { tag: u16, answer: Answer },
-    /// It is under way. Its answer will be found under this number.
+    /// It is in flight. Its answer will be found under this number.
     Slot(u32),
     /// It is in a software queue, and its answer will be found there.
     Soft { core: u16, slot: u32 },
@@ -103,7 +103,8 @@ impl HwQueue {
         self.send_now(&mut hw, wire, lane, command)
     }
 
-    /// Files what has completed if somebody waits for his turn, before the next command comes.
+    /// Files completions before the next command is sent, if commands wait for their turn in a
+    /// zone.
     #[inline]
     fn prepare(&self, hw: &mut Hw, wire: Wire<'_>, lane: Option<u32>) {
         if lane.is_some() {

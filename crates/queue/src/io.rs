@@ -26,7 +26,7 @@ pub struct Io {
     zone_blocks: Option<u64>,
     /// What has been submitted and may not be complete.
     in_flight: Mutex<InFlight>,
-    /// How many runs are there, for those who need no lock to see that there is none.
+    /// How many runs are in flight, so that none is seen without the lock.
     runs: Line,
     written_blocks: Line,
     /// Writes and flushes of the drive that had failed before this volume used it.
@@ -143,7 +143,7 @@ impl WriteSet {
         let _writing = slices.writing.lock();
         let around = slices.around(&(start..start + data.len() as u64));
         if io.has_in_flight(around.clone()) {
-            // A write that has failed fails for whoever waits for it.
+            // A failed write is reported to the thread that waits for it.
             let _ = io.queue.drain(io.failed_before);
         }
         match slices.compose(io, start, &data) {
@@ -211,7 +211,7 @@ impl Io {
         (self.runs.load() > 0).then(|| self.in_flight.lock())
     }
 
-    /// The queue, to wait on without holding the volume.
+    /// The queue, to wait on with the volume unlocked.
     pub fn queue(&self) -> &Arc<BlockQueue> {
         &self.queue
     }
@@ -222,7 +222,7 @@ impl Io {
         self.failed_before
     }
 
-    /// Waits for every write in flight, whoever submitted it, and fails if any write or flush has
+    /// Waits for every write in flight, of any thread, and fails if any write or flush has
     /// failed since the volume began to use the drive.
     pub fn drain(&self) -> Result<(), IoError> {
         self.queue.drain(self.failed_before)
@@ -238,8 +238,7 @@ impl Io {
         self.slices.as_ref().map_or(BLOCK_SIZE, Slices::size)
     }
 
-    /// Tells the drive that nobody needs what these blocks hold. Of a drive block that others
-    /// share, nothing is said.
+    /// Discards these blocks, except drive blocks of which they are only a part.
     pub fn discard(&self, blocks: Range<Lba>) -> Result<(), IoError> {
         let whole = self.slices.as_ref().map_or(blocks.clone(), |slices| slices.within(&blocks));
         if whole.is_empty() {

@@ -233,7 +233,7 @@ impl BlockQueue {
         Ok(answer.map_err(|status| IoError { verb, lba, blocks, status }))
     }
 
-    /// How many writes and flushes have failed so far, whoever waits for them. Give it to
+    /// How many writes and flushes of all threads have failed so far. Give it to
     /// [`BlockQueue::drain`].
     pub fn failures(&self) -> u64 {
         self.failures.count()
@@ -244,9 +244,9 @@ impl BlockQueue {
         self.failures.blocks()
     }
 
-    /// Sleeps until every command sent before has completed, whoever waits for it, and fails if
-    /// one of them was a write or a flush that failed since `failures` was counted. A checkpoint
-    /// needs this: what other threads have submitted must be done before a flush can cover it.
+    /// Sleeps until every command sent before, by any thread, has completed, and fails if one of
+    /// them was a write or a flush that failed since `failures` was counted. A checkpoint needs
+    /// this: what other threads have submitted must be done before a flush can cover it.
     pub fn drain(&self, failures: u64) -> Result<(), IoError> {
         for (queue, hw) in (0..).zip(&self.hw) {
             self.wired(queue, |wire| hw.drain(wire));

@@ -9,7 +9,7 @@ use crate::{BlockQueue, Ticket};
 /// After so many commands, a plug lets all go (`BLK_MAX_REQUEST_COUNT`).
 const MOST: u32 = 32;
 
-/// Holds commands back until it is dropped, until it holds many, or until somebody waits for one of
+/// Holds commands back until it is dropped, until it holds many, or until a thread waits for one of
 /// them.
 pub struct Plug<'a> {
     queue: &'a BlockQueue,

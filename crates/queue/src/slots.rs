@@ -87,11 +87,12 @@ pub(crate) struct Hw {
     /// By zone. On first use it gets as long as the number of zones.
     lanes: Vec<Lane>,
     parked: VecDeque<Parked>,
-    /// Requests that found no tag (`hctx->dispatch`). Whoever frees one sends the first of them.
+    /// Requests that found no tag (`hctx->dispatch`). The next thread to free a tag sends the
+    /// first.
     pub(crate) dispatch: VecDeque<Request>,
     pub(crate) sleepers: u32,
     pub(crate) stats: QueueStats,
-    /// Counts commands sent and completions filed. If the count has not changed while a look at the
+    /// Counts commands sent and completions filed. If the count has not changed while a poll of the
     /// drive found nothing, another thread has the missing completion and is about to file it.
     pub(crate) moves: u64,
 }

@@ -1,8 +1,9 @@
 //! Software queues (`blk_mq_ctx`): one per core, for commands that a plug held back.
 //!
-//! Requests of a drive that answers at once have their tag from the beginning, and whoever runs the
-//! hardware queue carries out whatever it finds in the software queues mapped to it, also those of
-//! other cores (`blk_mq_flush_busy_ctxs`). Their tickets are here, because nothing else knows them.
+//! Requests of a drive that answers at once have their tag from the beginning, and the thread that
+//! runs the hardware queue carries out all it finds in the software queues mapped to it, also those
+//! of other cores (`blk_mq_flush_busy_ctxs`). Their tickets are here, because nothing else knows
+//! them.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,7 @@ enum Place {
     Free,
     Waiting,
     Done(Answer),
-    /// Nobody will ask for it.
+    /// No thread will ask for it.
     Detached,
 }
 

@@ -96,7 +96,7 @@ impl TagSet {
         }
         let mut guard = self.sleep.lock();
         self.waiting.fetch_add(1);
-        // Whoever gives a tag back after this look sees that somebody waits.
+        // A thread that frees a tag from here on sees that there is a waiter.
         let tag = loop {
             match self.get() {
                 Some(tag) => break tag,

@@ -231,7 +231,7 @@ fn draining_tells_of_every_write_that_failed() {
             assert_eq!(drained, expected, "{on:?}, detached {detached}");
             kept.into_iter().for_each(|ticket| drop(queue.wait(ticket)));
             assert_eq!(queue.drain(before).map_err(|error| error.verb), expected, "it stays so");
-            assert!(queue.drain(queue.failures()).is_ok(), "for those who begin now");
+            assert!(queue.drain(queue.failures()).is_ok(), "for new callers");
         }
     }
 }
