@@ -1,8 +1,8 @@
 //! The unit of transfer: one 4 KiB block, shared and copied on write.
 //!
 //! A block goes from the page cache through the queue into the drive's buffer and onto the emulated
-//! flash as one reference-counted page. Whoever changes it while others still hold it gets a copy,
-//! so a page in flight stays as it is without a lock or a wait.
+//! flash as one reference-counted page. Changing it while it is shared makes a copy, so a page in
+//! flight stays as it is without a lock or a wait.
 
 use std::sync::OnceLock;
 
@@ -24,8 +24,8 @@ pub type Blocks = SmallVec<[Block; 4]>;
 pub struct Block(Frame);
 
 impl Block {
-    /// Sees to it that the calling thread can make some blocks without waiting for the kernel to
-    /// find memory. For callers that are about to take a lock.
+    /// Reserves memory so that the calling thread can make some blocks without waiting for the
+    /// kernel. For callers that are about to take a lock.
     pub fn stock() {
         frame::stock();
     }

@@ -62,7 +62,7 @@ pub enum Command {
 /// What a successful command answers.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Nothing more to say.
+    /// No data.
     Done,
     /// Data of a read.
     Data(Blocks),

@@ -51,7 +51,7 @@ struct FreeFrame {
     count: &'static AtomicU32,
 }
 
-// SAFETY: nobody refers to it, so whoever holds this owns the memory alone.
+// SAFETY: nothing else refers to it, so the holder of this owns the memory alone.
 unsafe impl Send for FreeFrame {}
 
 /// Not a lock of `cores`: memory belongs to the process, and no virtual machine may be charged for
@@ -97,9 +97,9 @@ impl Frame {
         if alone { Some(unsafe { self.bytes.as_mut() }) } else { None }
     }
 
-    /// Drops this reference to bytes that nobody has touched for long. If it was the last, the next
-    /// page that this thread makes will be there: the processor begins to fetch it now, while other
-    /// work goes on. Otherwise the copy would wait for one cache line after the other.
+    /// Drops this reference to bytes that were not touched for long. If it was the last, the next
+    /// page that this thread makes reuses them, so the processor begins to prefetch them now, while
+    /// other work goes on. Otherwise the copy would wait for one cache line after the other.
     pub(crate) fn retire(mut self) {
         if let Some(bytes) = self.get_mut() {
             fetch(bytes);
@@ -176,9 +176,9 @@ fn reuse(local: &mut Vec<FreeFrame>) {
     local.extend(shared.drain(keep..));
 }
 
-/// Sees to it that the calling thread has some frames whose memory is there. To be called before a
-/// lock is taken under which frames are needed: the kernel may take most of a millisecond to clear
-/// a huge page.
+/// Fills the calling thread's list with frames whose memory is mapped. To be called before a lock
+/// is taken under which frames are needed: the kernel may take most of a millisecond to clear a
+/// huge page.
 pub(crate) fn stock() {
     let _ = LOCAL.try_with(|local| {
         let local = &mut local.borrow_mut().0;

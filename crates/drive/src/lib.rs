@@ -94,8 +94,8 @@ pub trait Drive: Send + Sync {
     /// Size, queues, zones.
     fn identify(&self) -> &Identify;
 
-    /// The persistent memory that its blocks are, for those who can do without blocks. None for
-    /// drives that put something in between.
+    /// The persistent memory that its blocks are, for callers that access it by load and store.
+    /// `None` for drives that put a layer in between.
     fn pm(&self) -> Option<std::sync::Arc<dyn pm::Pm>> {
         None
     }

@@ -50,7 +50,7 @@ pub enum ImageError {
         /// Its size in bytes.
         size: u64,
     },
-    /// Somebody else has it open.
+    /// Another process has it open.
     #[error("{}: in use by another process", .0.display())]
     Busy(PathBuf),
     /// The file beside the image cannot be understood.
@@ -113,7 +113,7 @@ fn remove(path: &Path) {
     drop(std::fs::remove_file(path));
 }
 
-/// Opens the drive in `path`. Nobody else can open it meanwhile, unless both only read.
+/// Opens the drive in `path`. Another process can have it open only if both only read.
 pub fn open(path: &Path, read_only: bool, timing: Timing) -> Result<Arc<Ssd>, ImageError> {
     let metadata = std::fs::metadata(path).map_err(at(path))?;
     if !metadata.is_file() {

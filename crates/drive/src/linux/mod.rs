@@ -39,11 +39,11 @@ use ring::{Ring, Transfer};
 /// What a device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To change it. Nobody else has it meanwhile.
+    /// To change it. No other process has it open meanwhile.
     Write,
-    /// To read it. Nobody writes to it meanwhile.
+    /// To read it. No other process writes to it meanwhile.
     Read,
-    /// To ask what it is, whoever uses it.
+    /// To ask what it is, even while it is in use.
     Inspect,
 }
 
@@ -62,7 +62,7 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process has it open.
     #[error("{}: in use: it is mounted, or another program has it open", .0.display())]
     Busy(PathBuf),
     /// A directory, a character device, a socket.

@@ -141,7 +141,7 @@ fn not_every_path_is_a_device() {
     }
 }
 
-/// Threads share a queue: each gets its own answers, whoever reaps them.
+/// Threads share a queue: each gets its own answers, whichever thread reaps them.
 #[test]
 fn threads_share_one_queue() {
     const THREADS: u16 = 6;

@@ -20,8 +20,8 @@ pub(super) struct Polled {
 }
 
 impl Polled {
-    /// On the hardware queue of the job, which no other job may use: a completion goes to whoever
-    /// polls.
+    /// On the hardware queue of the job, which no other job may use: a completion goes to the
+    /// thread that polls.
     pub(super) fn new(drive: Arc<dyn Drive>, setup: &Setup) -> io::Result<Self> {
         let identify = drive.identify();
         if setup.job >= identify.queues {
