@@ -199,7 +199,7 @@ fn receive_descriptor(socket: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
 /// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Not while somebody uses it.
+    /// Fails while it is in use.
     Plainly,
     /// It disappears from the tree now and lives on for its users.
     Lazily,
@@ -212,7 +212,7 @@ pub enum How {
 ///
 /// # Errors
 ///
-/// `EBUSY` if somebody uses it, `EINVAL` if nothing is mounted there.
+/// `EBUSY` if it is in use, `EINVAL` if nothing is mounted there.
 pub fn unmount(point: &Path, how: How) -> Result<(), MountError> {
     let flags = match how {
         How::Plainly => UnmountFlags::empty(),
@@ -245,7 +245,7 @@ pub fn remount(point: &Path, options: &MountOptions) -> Result<(), MountError> {
 /// its users.
 pub(crate) fn detach(point: &Path) {
     if unmount(point, How::Plainly).is_err() {
-        // A second failure could be reported to nobody.
+        // A second failure cannot be reported.
         let _ = unmount(point, How::Lazily);
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn serve(
             ring.push(entry, URING_CMD_COMMIT_AND_FETCH);
         }
         if server.has_panicked() {
-            // Nobody else may send a request that would take the answers along.
+            // Perhaps no further request comes with which the answers would be submitted.
             let _ = ring.uring.submit();
         }
         answered();

@@ -55,7 +55,7 @@ impl Device {
         let mut reply = Reply::new(&mut buffers.reply);
         if let Some(header) = answer(&request, &mut reply) {
             let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(reply.filled())];
-            // ENOENT: nobody waits for the answer any more. Nothing can be done about other errors.
+            // ENOENT: the request was interrupted. Nothing can be done about other errors.
             let _ = rustix::io::writev(&self.file, &parts);
         }
         Ok(true)

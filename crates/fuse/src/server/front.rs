@@ -1,8 +1,9 @@
 //! Which server answers: when a volume that was mounted read-only becomes writable, another one
-//! takes over, with the same connection and all that the kernel knows of it.
+//! takes over, with the same connection and all that the kernel has cached.
 //!
-//! The kernel tells a FUSE server nothing of a remount (`fuse_reconfigure` only syncs). So whoever
-//! remounts asks the server first, as for anything else, and then changes the kernel's flags.
+//! The kernel does not tell a FUSE server of a remount (`fuse_reconfigure` only syncs). So the
+//! remounting process asks the server first, like any other request, and then changes the kernel's
+//! flags.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use super::{Done, Reopened, Server};
 use crate::abi::{GetxattrIn, Init, OutHeader, op};
 use crate::wire::{Reply, Request};
 
-/// Answers the requests of one mount, by the server of now.
+/// Answers the requests of one mount, with the current server.
 pub(crate) struct Front {
-    /// Protects which server answers: requests share it, the exchange of servers has it alone.
-    /// There is none if the volume could be opened neither for writing nor again for reading.
+    /// Protects which server answers: requests share it, the exchange of servers is exclusive.
+    /// `None` if the volume could be opened neither for writing nor again for reading.
     ///
-    /// A request may wait for others of the kernel, which share this lock: only while nobody waits
-    /// for it alone. It holds, because those wait for data to be written back, of which a volume
-    /// has none before the exchange, and there is one exchange.
+    /// A request that waits for other requests, which share this lock, would deadlock if the
+    /// exchange waited for the lock in between. It cannot: such requests wait for data to be
+    /// written back, a read-only volume has none before the exchange, and there is one exchange.
     now: PerCoreRwLock<Option<Server>>,
     panicked: Arc<AtomicBool>,
 }
@@ -53,9 +54,9 @@ impl Front {
         }
     }
 
-    /// Exchanges the server for one of the volume as it can be written. No request is under way
-    /// meanwhile, and the old volume is gone before the new one is mounted. Answers with what was
-    /// in the way; empty if nothing was.
+    /// Replaces the server by one of the volume mounted for writing. No request is under way
+    /// meanwhile, and the old volume is closed before the new one is mounted. Answers with what
+    /// prevented that; empty on success.
     fn reopen(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Done {
         let args: GetxattrIn = request.args_and_name()?.0;
         let mut now = self.now.write();

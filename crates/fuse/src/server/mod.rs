@@ -33,7 +33,7 @@ pub(crate) use front::Front;
 /// under the mount. Except for entries of directories that fold case: it would not know that a
 /// change of one spelling changes all others.
 const VALID_SECS: u64 = u32::MAX as u64;
-/// The most background requests at once. Nobody waits for them; read-ahead is one example.
+/// The most background requests at once, for which no program waits, such as read-ahead.
 const MAX_BACKGROUND: u16 = 64;
 
 /// Result of an operation: its reply is complete, or this is the errno to answer with.
@@ -90,8 +90,8 @@ pub trait Control: Send + Sync {
     /// works on a read-only mount.
     fn ask(&self, request: &[u8]) -> Result<Vec<u8>, Errno>;
 
-    /// Mounts the volume for writing, which was mounted read-only and nobody has any more: what
-    /// was there is closed already. Asked for as `remount=rw`, like other requests.
+    /// Mounts a volume for writing that was mounted read-only and is closed already. Asked for as
+    /// `remount=rw`, like other requests.
     fn reopen(&self) -> Reopened {
         Reopened { volume: None, refused: Some(Errno::OPNOTSUPP.to_string()) }
     }
