@@ -39,7 +39,7 @@ const HOST_OF_GUEST: &str = "10.0.2.2";
 pub enum Kind {
     /// A guest that we boot.
     Guest(Boot),
-    /// One on which somebody starts the agent.
+    /// One on which the user starts the agent.
     Own(Own),
 }
 
@@ -144,12 +144,12 @@ impl Write for Link {
 /// The connection to an agent.
 struct Connected {
     link: BufReader<Link>,
-    // Dropped after the link: the agent ends when nobody listens, and with it the guest.
+    // Dropped after the link: the agent ends when the link is closed, and with it the guest.
     _guest: Option<Running>,
 }
 
 impl Machine {
-    /// Boots a guest, or waits until somebody starts the agent. `tell` takes messages for the
+    /// Boots a guest, or waits until the user starts the agent. `tell` takes messages for the
     /// waiting user, a line at a time.
     pub fn start(kind: Kind, tell: fn(&str)) -> Result<Self, Trouble> {
         let at = match &kind {

@@ -45,7 +45,7 @@ fn start(at: SocketAddr) -> Machine {
     Machine::start(Kind::Own(Own { at, listen: None }), |_| ()).expect("an agent comes")
 }
 
-/// Connects as soon as somebody listens.
+/// Connects as soon as the host listens.
 fn connect(at: SocketAddr) -> TcpStream {
     loop {
         match TcpStream::connect(at) {
@@ -101,7 +101,7 @@ fn a_slow_program_is_not_waited_for() {
     assert!(!is_agent(format!("0 {}\"done\"\n", " ".repeat(200)), 1, SECOND / 2));
 }
 
-/// A machine that hangs up is an error to whoever asks, and can be started anew. Programs that
+/// If a machine hangs up, the request fails, and the machine can be started anew. Programs that
 /// connect and are not agents are ignored.
 #[test]
 fn a_machine_that_is_lost_is_started_anew() {
