@@ -45,7 +45,7 @@ struct Answers<const N: usize> {
 
 /// What came of an answer.
 enum Came<const N: usize> {
-    /// Its header; whoever reads it says how long the payload is.
+    /// Its header, from which the caller knows the length of the payload.
     Header([u8; N]),
     /// The end of its payload.
     Payload,

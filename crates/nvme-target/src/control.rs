@@ -133,12 +133,12 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at `path` for requests about drive number `unit` of `server`. Replaces a socket on
-    /// which nobody listens any more.
+    /// Listens at `path` for requests about drive number `unit` of `server`. Replaces a socket
+    /// whose listener has ended.
     ///
     /// # Errors
     ///
-    /// Somebody else listens there, or no socket can be made.
+    /// Another process listens there, or no socket can be made.
     pub fn start(path: &Path, server: Arc<Server>, unit: usize) -> io::Result<Self> {
         if is_socket(path) {
             if connect(path).is_ok() {
@@ -178,7 +178,7 @@ impl Drop for Control {
 ///
 /// # Errors
 ///
-/// Nobody listens there, or the connection failed. If the server refuses, that is
+/// No process listens there, or the connection failed. If the server refuses, that is
 /// [`Reply::Refused`].
 pub fn ask(path: &Path, request: &Request) -> io::Result<Reply> {
     ask_of(path, None, request)

@@ -1,7 +1,8 @@
 //! The power switch, and what else goes wrong on purpose.
 //!
-//! One supply feeds all drives of a server. A cut looks to hosts like what it is: the controllers
-//! are lost and the connections drop; whoever connects again finds what was on NAND.
+//! One supply feeds all drives of a server. To hosts a cut looks like one of a real drive: the
+//! controllers are lost and the connections drop; a host that connects again finds what was on
+//! NAND.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -202,7 +202,7 @@ impl Server {
         self.subsystem.fail_zone(unit, lba, state)
     }
 
-    /// Ends all connections. Returns when nobody uses the drives any more.
+    /// Ends all connections. Returns when the drives are no longer in use.
     pub fn close(mut self) {
         self.end();
     }
@@ -210,7 +210,7 @@ impl Server {
     fn end(&mut self) {
         let Some(listening) = self.listening.take() else { return };
         self.guests.closing.store(true, Ordering::Release);
-        // The listener sleeps until somebody connects.
+        // The listener sleeps until a connection comes.
         drop(TcpStream::connect(wake_address(self.address())));
         // It fails only if the listener has ended.
         let _ = listening.result();

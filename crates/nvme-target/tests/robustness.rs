@@ -27,7 +27,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
     value.map_or(default, |v| v.parse().unwrap_or_else(|e| panic!("{name}={v}: {e}")))
 }
 
-/// Counts panics of the server's threads, whose ends nobody sees.
+/// Counts panics of the server's threads, whose results are not collected.
 fn count_panics() -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let (counted, hook) = (count.clone(), std::panic::take_hook());

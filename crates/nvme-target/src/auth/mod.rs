@@ -254,7 +254,7 @@ impl Authentication {
         // A challenge without a sequence number is for TLS only.
         let challenges = reply.challenges & 1 != 0 && sequence != 0;
         let (ours, state) = if challenges {
-            // We never answer our own challenge, whoever sends it back to us.
+            // Never answer our own challenge if it is sent back (reflection).
             let own = self.keys.controller.as_ref().filter(|_| theirs != asked.value);
             let key = own.ok_or(Refusal::Failed)?.key_of(subsystem);
             let names = ["Controller", subsystem, host];

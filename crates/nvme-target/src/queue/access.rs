@@ -26,7 +26,7 @@ impl Queue {
         if self.busy {
             return Err(Status::CONNECT_BUSY.into());
         }
-        // Nobody is there who could be answered.
+        // With the power off, the host gets no answer.
         self.power_lost = self.subsystem.is_off();
         let connect = Connect::parse(sqe, data)?;
         let local = self.link.local_addr().unwrap_or(self.subsystem.address);

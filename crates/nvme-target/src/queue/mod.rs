@@ -3,7 +3,7 @@
 //! Each command has a slot from its capsule to its answer. The slot's number is the transfer tag of
 //! its data, and its identifier on the drive. Data is requested from a host when there is room for
 //! it: a connection may always have one transfer, and more as long as all connections together stay
-//! below a limit. So nobody waits for anybody else.
+//! below a limit. So no connection waits for another one.
 
 mod access;
 mod running;

@@ -133,7 +133,7 @@ impl Queue {
     /// Sends a command; its identifier.
     pub(crate) fn submit(&mut self, sqe: &[u8; 64], data: Data<'_>) -> u16 {
         let (bytes, cid) = self.capsule(sqe, data);
-        // A lost connection is noticed by whoever waits for the answer.
+        // If the connection is lost, waiting for the answer fails.
         let _ = self.stream.write_all(&bytes);
         cid
     }

@@ -1,5 +1,5 @@
-//! In-band authentication as a host sees it: who knows the secret gets in, nobody else gets
-//! anything, whatever they send and in which order.
+//! In-band authentication as a host sees it: a host that knows the secret gets in, others get
+//! nothing, whatever they send and in which order.
 //!
 //! The host's side is written here from NVMe base 2.0, section 8.13, and shares no code with the
 //! server's; what both agree on is checked against other code by the server's unit tests.
@@ -308,7 +308,7 @@ fn early_commands_get_nothing() {
     assert_eq!(io.read(1, 0, 1).ok().data, vec![0; BLOCK], "nothing was written");
 }
 
-/// The discovery subsystem tells where the drives are; only to those who may use them.
+/// The discovery subsystem tells where the drives are, only to authenticated hosts.
 #[test]
 fn discovery_is_for_those_who_know() {
     let server = server(false);
