@@ -1,13 +1,12 @@
 //! A deliberately plain file system: a superblock, a map of what is in use, inodes, data, all of it
 //! written where it belongs, in no order. No journal, no checksums, no recovery.
 //!
-//! It is the crash-testing lab's canary, and shows which rooms a file system needs to live in this
-//! house. It promises what a naive user expects of fsync, and a power cut shows that it cannot keep
-//! that: the name of a new file is not written with it, the map may reach the medium before the
-//! blocks it tells of, and nothing puts that right at the next mount. Not for data that anybody
-//! wants back.
+//! It is the crash-testing lab's canary, and shows which modules a file system needs to be one of
+//! Strandline's. It promises what a naive user expects of fsync, and a power cut shows that it
+//! breaks the promise: the name of a new file is not written with it, the map may reach the medium
+//! before the blocks it refers to, and the next mount does not repair that. Not for real data.
 //!
-//! The tree of a mounted volume is a [`vfs::MemFs`]; what changed is written when somebody syncs.
+//! The tree of a mounted volume is a [`vfs::MemFs`]; changes are written on `sync` and `fsync`.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 use crate::disk::Disk;
 use crate::ondisk::{RawInode, next_entry, time};
 
-/// Findings that are kept; more of them help nobody.
+/// The most findings that are kept.
 const FINDINGS_MAX: usize = 64;
 
 /// A volume as it was read.

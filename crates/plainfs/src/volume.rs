@@ -15,8 +15,8 @@ use crate::store::{store, store_all};
 /// A mounted volume.
 pub(crate) struct Plain {
     memory: MemFs,
-    /// Map and drive. Held by whoever changes anything, so that what is written is of one instant.
-    /// Whoever only looks asks `memory`.
+    /// Map and drive. Locked by every change, so that what is written is of one instant. Reads use
+    /// `memory` without this lock.
     disk: Mutex<Disk>,
     read_only: bool,
     /// It was unmounted cleanly before this mount.
