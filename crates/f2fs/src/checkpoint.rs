@@ -211,7 +211,7 @@ impl Engine {
         let next = &mut self.checkpoint;
         next.version = next.version.wrapping_add(1);
         next.flags = flags;
-        // After an unmount somebody else may write. A mount begins with a checkpoint of its own.
+        // After an unmount another driver may write. A mount begins with a checkpoint of its own.
         next.ours = !umount;
         next.sealed = !umount && self.io.tears();
         next.pack_total = total as u32;

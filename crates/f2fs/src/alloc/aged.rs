@@ -21,7 +21,8 @@ pub(crate) struct Aged {
 }
 
 impl Logs {
-    /// From now on, what is moved to the cold log goes beside blocks as old instead.
+    /// From now on, blocks moved to the cold log go to segments of blocks of about their age
+    /// instead.
     pub(crate) fn begin_by_age(&mut self, rules: ByAge) {
         self.aged = Some(Aged { rules, at: None });
     }

@@ -1,7 +1,7 @@
 //! Block and node-number allocation. The six logs (`curseg`) take blocks from free segments
 //! (`segments`, on the drive `sit_table`) as far as there is room (`space`) and zones allow it;
 //! `credit` is blocks reserved for operations under the shared lock. Cleaning (`gc`) frees
-//! segments, and `discard` tells the drive. `nat` says where each node is.
+//! segments, which `discard` discards or resets. `nat` says where each node is.
 
 mod aged;
 pub(crate) mod credit;

@@ -46,10 +46,10 @@ pub(crate) struct Segments {
     barred: BTreeSet<u32>,
     /// The section cleaned last, until the next checkpoint (`cur_victim_sec`).
     victim: Option<u32>,
-    /// What the drive could be told is free.
+    /// Pending discards.
     pending: Pending,
-    /// Segments in use of which the drive is being told that some blocks are free; no log takes
-    /// them, not even those that a checkpoint frees meanwhile.
+    /// Segments in use with a discard of some of their blocks in flight; no log takes them, not
+    /// even those that a checkpoint frees meanwhile.
     busy: BTreeMap<SegNo, bool>,
 }
 

@@ -38,7 +38,7 @@ pub(super) enum Claim {
     Granted,
     /// The address is outside the main area, or above its zone's write pointer.
     Outside,
-    /// The block belongs to somebody else already.
+    /// The block belongs to another node or file already.
     Taken,
     /// Its segment is of the other class: data where nodes belong, or nodes where data belongs.
     Alien,
@@ -80,7 +80,7 @@ impl Checker {
         (addr - self.volume.sb.main_blkaddr) as usize
     }
 
-    /// Whether somebody has claimed the block at `addr`, which lies in the main area.
+    /// Whether the block at `addr`, which lies in the main area, was claimed.
     pub(crate) fn is_reached(&self, addr: BlockAddr) -> bool {
         bits::msb::test(&self.blocks_reached, self.block_index(addr))
     }

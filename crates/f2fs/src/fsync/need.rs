@@ -1,7 +1,7 @@
 //! What an fsync has to do: nothing, its plan, or a checkpoint (`need_do_checkpoint`).
 //!
-//! This is decided in the hold of the volume in which the nodes are put together, so that nothing
-//! can change between the decision and the act.
+//! This is decided under the same lock of the volume under which the nodes are put together, so
+//! that nothing can change between the decision and the act.
 
 use vfs::{Errno, FileKind};
 

@@ -1,5 +1,5 @@
-//! The end of an inode: it is freed when it has no name, nobody has it open, and no operation on it
-//! is under way (`f2fs_evict_inode`).
+//! The end of an inode: it is freed when it has no name, is not open, and no operation on it is
+//! under way (`f2fs_evict_inode`).
 
 use vfs::FileKind;
 
@@ -17,7 +17,7 @@ impl Engine {
         self.evict_if_unused(ino);
     }
 
-    /// Frees an inode without a name, unless somebody has it open or an fsync of it is under way.
+    /// Frees an inode without a name, unless it is open or an fsync of it is under way.
     pub(crate) fn evict_if_unused(&mut self, ino: Nid) {
         if !self.opens.is_open(ino.into()) && !self.turns.will_free(ino.into()) {
             self.evict_orphan(ino);

@@ -1,10 +1,10 @@
-//! What memory holds of inodes: their node blocks and pages, in shards with a lock each.
+//! What is cached of inodes: their node blocks and pages, in shards with a lock each.
 //!
 //! With the volume locked exclusively none of these locks is needed.
 //!
 //! Under `range_lock=page` a file is overwritten by several cores that share its shard's lock. What
-//! they wrote lies beside the pages until the shard is locked exclusively. Every way to a shard
-//! that can be changed puts it in place first ([`Shard::settled`]), so nobody else knows of it.
+//! they wrote is kept apart from the pages until the shard is locked exclusively. Every exclusive
+//! lock of a shard first moves it into the pages ([`Shard::settled`]), so no other code handles it.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Puts what was overwritten under the shared lock where it belongs.
+    /// Moves what was overwritten under the shared lock into the pages.
     #[inline]
     fn settled(&mut self) -> &mut Self {
         if let Some(overwrites) = self.overwrites.as_mut().filter(|all| all.is_pending()) {

@@ -1,4 +1,4 @@
-//! A mounted F2FS: the gate to the volume, and whatever waits for the drive without holding it.
+//! A mounted F2FS: the gate of the volume, and operations that wait for the drive without the lock.
 
 use std::sync::Arc;
 

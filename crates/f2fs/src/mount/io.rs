@@ -20,12 +20,12 @@ pub(crate) struct Io {
     io: queue::Io,
     /// Metadata as the next checkpoint will have it.
     meta: Mutex<Buffers>,
-    /// What the cleaner has read before it is asked for. The drive's contents of these blocks do
+    /// What the cleaner has read ahead. The drive's contents of these blocks do
     /// not change meanwhile.
     ahead: Mutex<Ahead>,
 }
 
-/// Blocks that are in memory before somebody reads them.
+/// Blocks read ahead.
 #[derive(Default)]
 struct Ahead {
     blocks: FxHashMap<BlockAddr, Block>,
@@ -46,7 +46,7 @@ impl Io {
         &self.io
     }
 
-    /// The queue, to wait on without holding the volume.
+    /// The queue, to wait on with the volume unlocked.
     pub(crate) fn queue(&self) -> &Arc<BlockQueue> {
         self.io.queue()
     }

@@ -1,6 +1,5 @@
 //! What a mounted volume does by itself: the flusher of [`vfs::upkeep`], with a checkpoint every
-//! `cp_interval`, background cleaning (`gc_thread_func`), and telling the drive what is free
-//! (`issue_discard_thread`).
+//! `cp_interval`, background cleaning (`gc_thread_func`), and discards (`issue_discard_thread`).
 //!
 //! [`Maintenance`] runs three threads of [`cores`], so on a virtual machine hours of it pass in
 //! milliseconds, in the same way every time. They use only the volume's own operations. A volume
@@ -35,7 +34,7 @@ pub(crate) type Upkeep = vfs::upkeep::Upkeep<Wishes>;
 pub struct Wishes {
     /// Clean now (`gc_wake`).
     gc_wake: bool,
-    /// Tell the drive what is free. `None` if no thread does.
+    /// Discard what is free. `None` if no thread does.
     pub(crate) discard: Option<bool>,
     pub(crate) knobs: Knobs,
     /// Their values at the mount.
@@ -48,7 +47,7 @@ impl Wishes {
     }
 }
 
-/// The threads that look after a mounted volume. They must be stopped before it is unmounted.
+/// The background threads of a mounted volume. They must be stopped before it is unmounted.
 #[must_use = "dropped, its threads end"]
 pub struct Maintenance {
     fs: Arc<F2fs>,
@@ -72,7 +71,7 @@ impl Drop for Maintenance {
 }
 
 impl F2fs {
-    /// Starts looking after the volume: write-back, checkpoints and, unless it is mounted
+    /// Starts the background threads: write-back, checkpoints and, unless it is mounted
     /// `background_gc=off`, cleaning. A read-only mount needs none of this, and no threads.
     pub fn maintain(self: &Arc<Self>) -> Maintenance {
         let mut threads = Vec::new();
@@ -157,7 +156,7 @@ impl Flushed for F2fs {
     }
 }
 
-/// Cleans when there is something to gain and nobody has to wait for it (`gc_thread_func`).
+/// Cleans when there is something to gain and no operation has to wait for it (`gc_thread_func`).
 fn gc_thread(fs: &F2fs) {
     let mut wait = fs.knobs().gc_min_sleep_time;
     while let Some(mut state) = fs.upkeep.sleep(now() + wait * MS, |wishes| wishes.gc_wake) {
@@ -184,7 +183,7 @@ impl F2fs {
         }
     }
 
-    /// Wakes the thread that tells the drive what is free; false if there is none.
+    /// Wakes the discard thread; false if there is none.
     pub(crate) fn wake_discards(&self) -> bool {
         let wish = &mut self.upkeep.lock().own.discard;
         let has_thread = wish.is_some();

@@ -1,6 +1,6 @@
 //! A volume from mount to unmount. `load` reads it from the drive, `engine` is everything that its
-//! lock protects, `fs` is the file system around it, and `calls` what programs ask of that. Beside
-//! them are its options, ioctls and settings, and its background work.
+//! lock protects, `fs` is the file system around it, and `calls` its POSIX operations. The other
+//! files are its options, ioctls and settings, and its background work.
 
 pub mod attributes;
 mod calls;

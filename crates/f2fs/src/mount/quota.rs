@@ -325,7 +325,7 @@ impl Engine {
         self.quotas.transfer(from, to, amount, self.quota_time(), checked)
     }
 
-    /// Whether `ino` is a quota file, which counts for nobody.
+    /// Whether `ino` is a quota file, which no quota counts.
     pub(crate) fn is_quota_file(&self, ino: Nid) -> bool {
         self.quotas.is_on && self.sb.quota_inos.contains(&ino)
     }

@@ -1,16 +1,16 @@
-//! Telling the drive what is free: a sequential zone is reset once its section is free; elsewhere
+//! Discards and zone resets: a sequential zone is reset once its section is free; elsewhere
 //! segments that a checkpoint freed, and smaller runs of blocks, are discarded
 //! (`f2fs_clear_prefree_segments`, `issue_discard_thread`).
 //!
 //! A zone is withheld from the logs until its reset is stable. Runs wait in [`pending`] until the
-//! thread ([`thread`]) or an `fstrim` ([`trim`]) tells the drive; a log that takes their segment
-//! takes them out. While the drive is being told of a run, its segments are kept from the logs, so
-//! that nothing written since can be in it. (Linux makes a write wait for a discard of its blocks:
+//! thread ([`thread`]) or an `fstrim` ([`trim`]) discards them; a log that takes their segment
+//! takes them out. While the discard of a run is in flight, its segments are kept from the logs, so
+//! that it covers nothing written since. (Linux makes a write wait for a discard of its blocks:
 //! `f2fs_wait_discard_bio`.)
 //!
-//! What can tear: only blocks are discarded that neither memory nor the last durable checkpoint
-//! holds valid, and that no log has written since. So whatever a cut leaves of a discard, recovery
-//! does not look there. A cut may undo a reset before a flush has ended, and restore the zone with
+//! What can tear: only blocks are discarded that are valid neither now nor in the last durable
+//! checkpoint, and that no log has written since. So whatever a cut leaves of a discard, recovery
+//! does not read there. A cut may undo a reset before a flush has ended, and restore the zone with
 //! its write pointer. New contents that are lost would then lie below the pointer, and recovery
 //! would believe that they are there. So a section is withheld until that flush, too. A cut before
 //! the reset leaves a free section whose zone is not empty; the next mount resets it.
@@ -35,13 +35,13 @@ use crate::mount::iostat::Moved;
 use crate::mount::options::Inject;
 use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
 
-/// Zones that are withheld until the drive has reset them, and what it is being told of.
+/// Zones that are withheld until the drive has reset them, and discards in flight.
 #[derive(Default)]
 pub(crate) struct Discards {
     waiting: Vec<Discard>,
-    /// How many sections or segments are withheld while the drive is told of them.
+    /// How many sections or segments are withheld while their resets or discards are in flight.
     withheld: usize,
-    /// How many calls are telling the drive something.
+    /// How many calls are issuing discards or resets.
     under_way: usize,
     /// Blocks and commands of runs since the mount.
     pub(crate) blocks: u64,
@@ -57,7 +57,7 @@ enum Discard {
     Run(Range<BlockAddr>),
 }
 
-/// Which runs the drive is told of.
+/// Which runs to discard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Runs {
     /// Those of at least so many blocks.
@@ -71,7 +71,7 @@ impl Runs {
     pub(crate) const NONE: Self = Self { least: u32::MAX, most: 0 };
     /// All of them.
     pub(crate) const ALL: Self = Self { least: 1, most: usize::MAX };
-    /// What a checkpoint freed, as far as it is whole segments, if no thread does it by and by.
+    /// Whole segments that a checkpoint freed, where no thread discards them over time.
     pub(crate) const SEGMENTS: Self = Self { least: BLOCKS_PER_SEGMENT, most: usize::MAX };
 }
 
@@ -87,17 +87,17 @@ impl Discards {
     }
 }
 
-/// What the drive is being told.
+/// Discards and resets to issue.
 pub(crate) struct Telling {
     discards: Vec<Discard>,
-    /// What is kept from the logs meanwhile: free segments, and segments in use.
+    /// Segments kept from the logs meanwhile: free ones, and ones in use.
     held: Vec<SegNo>,
     busy: Vec<SegNo>,
     withheld: usize,
     barrier: bool,
 }
 
-/// What the drive has answered.
+/// Discards and resets that have completed.
 pub(crate) struct Told {
     telling: Telling,
     /// Whether each was done.
@@ -119,12 +119,12 @@ impl Told {
 }
 
 impl Telling {
-    /// Whether there is nothing to tell.
+    /// Whether there is nothing to issue.
     pub(crate) fn is_empty(&self) -> bool {
         self.discards.is_empty()
     }
 
-    /// Tells the drive, and waits for its answers. It is told of everything at once.
+    /// Issues all commands at once, and waits for them.
     pub(crate) fn tell(self, queue: &BlockQueue) -> Told {
         let tickets = self.discards.iter().map(|discard| queue.submit(discard.command()));
         let tickets: Vec<_> = tickets.collect();
@@ -156,7 +156,7 @@ impl Discard {
 }
 
 impl Engine {
-    /// Whether the drive is to be told of free blocks (`f2fs_realtime_discard_enable`).
+    /// Whether free blocks are discarded (`f2fs_realtime_discard_enable`).
     pub(crate) fn discards_blocks(&self) -> bool {
         self.options.discard && self.io.queue().identify().discard
     }
@@ -167,8 +167,8 @@ impl Engine {
         if small { self.knobs.max_small_discards } else { 0 }
     }
 
-    /// Withholds the zones that a durable checkpoint has `freed`, and adds other segments to what
-    /// the drive will be told of.
+    /// Withholds the zones that a durable checkpoint has `freed`, and adds other segments to the
+    /// pending discards.
     pub(crate) fn withhold(&mut self, freed: &[SegNo]) {
         let discards = self.discards_blocks();
         for &segno in freed {
@@ -190,7 +190,7 @@ impl Engine {
         }
     }
 
-    /// What the drive has to be told now. A volume that has stopped tells it nothing more.
+    /// Takes what is to be issued now. A volume that has stopped issues nothing more.
     pub(crate) fn begin_discards(&mut self, runs: Runs) -> Result<Telling> {
         self.check_writable()?;
         let zones = std::mem::take(&mut self.discards.waiting);
@@ -224,8 +224,8 @@ impl Engine {
         Telling { discards, held, busy, withheld, barrier }
     }
 
-    /// Gives the logs what the drive knows to be free. A discard is a hint; a drive that refuses it
-    /// has lost nothing. A zone that cannot be reset is not used again.
+    /// Lets the logs use what was discarded or reset. A discard is a hint: if it fails, nothing is
+    /// lost. A zone that cannot be reset is not used again.
     pub(crate) fn end_discards(&mut self, mut told: Told) -> Result<()> {
         for (discard, done) in told.telling.discards.iter().zip(&mut told.done) {
             *done &= discard.run().is_none() || !self.faults.fires(FaultType::DISCARD);

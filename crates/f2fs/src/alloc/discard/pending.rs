@@ -1,5 +1,5 @@
-//! What the drive could be told is free: runs of blocks, by address and by length
-//! (`struct discard_cmd_control`), and what it has been told of.
+//! Pending discards: runs of free blocks, by address and by length
+//! (`struct discard_cmd_control`), and what was discarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,19 +10,18 @@ use crate::ondisk::{BLOCKS_PER_SEGMENT, BlockAddr, SegNo, bits};
 
 /// Runs as long as this or longer are alike (`MAX_PLIST_NUM`).
 const LONG: u32 = BLOCKS_PER_SEGMENT;
-/// The drive is told of at most so many blocks at once: a log waits for them.
+/// The most blocks of one discard: a log may have to wait for them.
 const RUN_MAX: u32 = 64 * BLOCKS_PER_SEGMENT;
 
-/// Blocks that hold nothing, neither now nor in the last checkpoint, and of which the drive has not
-/// been told.
+/// Blocks that are valid neither now nor in the last checkpoint, and are not discarded yet.
 #[derive(Default)]
 pub(crate) struct Pending {
     /// Lengths of the runs by their first blocks. Runs neither overlap nor touch.
     runs: BTreeMap<BlockAddr, u32>,
     /// The same, longest first: `LONG` less the length, and the first block.
     by_length: BTreeSet<(u32, BlockAddr)>,
-    /// Blocks that the drive has been told of and that have not been written since, by segment;
-    /// empty if the drive does not want to know.
+    /// Blocks that were discarded and not written since, by segment; empty if the drive takes no
+    /// discards.
     told: Vec<[u8; MAP_SIZE]>,
     /// Injected: what a log takes stays here.
     stale: bool,
@@ -33,7 +32,7 @@ fn rank(len: u32) -> u32 {
 }
 
 impl Pending {
-    /// For a drive that wants to know of `segments` segments.
+    /// For a drive that takes discards, of a volume of `segments` segments.
     pub(crate) fn new(segments: u32, stale: bool) -> Self {
         Self { told: vec![[0; MAP_SIZE]; segments as usize], stale, ..Self::default() }
     }
@@ -96,7 +95,7 @@ impl Pending {
         }
     }
 
-    /// Takes blocks out, for they are about to be written.
+    /// Takes blocks out that are about to be written.
     pub(crate) fn remove(&mut self, blocks: Range<BlockAddr>) {
         if blocks.is_empty() {
             return;
@@ -137,7 +136,7 @@ impl Pending {
         }
     }
 
-    /// The drive has been told of `blocks`.
+    /// `blocks` were discarded.
     pub(crate) fn set_told(&mut self, sb: &Superblock, blocks: Range<BlockAddr>) {
         for (segno, offset) in blocks.filter_map(|addr| sb.locate(addr)) {
             if let Some(told) = self.told.get_mut(segno as usize) {
@@ -146,7 +145,7 @@ impl Pending {
         }
     }
 
-    /// Whether the drive has been told of a block that has not been written since.
+    /// Whether a block was discarded and not written since.
     pub(crate) fn is_told(&self, segno: SegNo, offset: usize) -> bool {
         self.told.get(segno as usize).is_some_and(|told| bits::msb::test(told, offset))
     }

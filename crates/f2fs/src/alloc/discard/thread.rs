@@ -1,5 +1,4 @@
-//! When the drive is told of what: the thread of discards and its policies
-//! (`__init_discard_policy`).
+//! When to discard what: the discard thread and its policies (`__init_discard_policy`).
 
 use cores::{Nanos, now};
 
@@ -30,8 +29,8 @@ impl Quiet {
     }
 }
 
-/// Tells the drive what is free while others go on: zones at once; runs of at least
-/// `discard_granularity` when nobody has come for `discard_idle_interval`, a few at a time.
+/// Discards in the background: zones are reset at once; runs of at least `discard_granularity` are
+/// discarded after `discard_idle_interval` without an operation, a few at a time.
 pub(crate) fn discard_thread(fs: &F2fs) {
     let mut quiet = Quiet { operations: 0, since: now() };
     let mut wake = Nanos::MAX;
@@ -74,7 +73,7 @@ impl F2fs {
 }
 
 impl Engine {
-    /// The shortest run that the thread tells the drive of.
+    /// The shortest run that the thread discards.
     fn least_discard(&self, knobs: &Knobs) -> u32 {
         match self.space.used_percent() > URGENT_PERCENT {
             true => 1,
@@ -82,8 +81,8 @@ impl Engine {
         }
     }
 
-    /// Tells the drive of everything that is free, for at most `umount_discard_timeout`: an unmount
-    /// waits for it.
+    /// Discards everything that is free, for at most `umount_discard_timeout`: an unmount waits for
+    /// it.
     pub(crate) fn discard_all(&mut self) -> Result<()> {
         let timeout = self.knobs.umount_discard_timeout.saturating_mul(SECOND);
         let deadline = now().saturating_add(timeout);
@@ -96,7 +95,7 @@ impl Engine {
             let told = telling.tell(self.io.queue());
             self.end_discards(told)?;
             if now() >= deadline {
-                // Zones were all told of at once; what is left is found by the next `fstrim`.
+                // All zones were reset at once; the next `fstrim` discards what is left.
                 runs = Runs::NONE;
             }
         }

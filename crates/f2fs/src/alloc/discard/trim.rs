@@ -1,4 +1,4 @@
-//! `fstrim`: telling the drive of everything free in a range (`f2fs_trim_fs`, FITRIM).
+//! `fstrim`: discards everything free in a range (`f2fs_trim_fs`, FITRIM).
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use crate::mount::engine::Engine;
 use crate::ondisk::sit::MAP_SIZE;
 use crate::ondisk::{BLOCK_SIZE, BLOCKS_PER_SEGMENT, BlockAddr, SegNo};
 
-/// Segments looked at before others get at the volume, unless `batched_trim_sections` says so.
+/// Segments examined before the volume is unlocked, unless `batched_trim_sections` says so.
 const BATCH_SEGMENTS: u32 = 64;
 
 impl F2fs {
-    /// `FITRIM`: tells the drive of the free blocks that lie in these bytes of the volume, in runs
-    /// of at least `least` bytes, as far as it has not been told. Returns how many bytes that were.
+    /// `FITRIM`: discards the free blocks in these bytes of the volume, in runs of at least `least`
+    /// bytes, as far as they are not discarded already. Returns how many bytes that were.
     ///
-    /// A checkpoint comes first, so that nothing is left out that only it would free.
+    /// A checkpoint comes first, to free what only it can free.
     pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64> {
         let block = BLOCK_SIZE as u64;
-        // If no thread does, checkpoints tell the drive of the segments that they free.
+        // Without a discard thread, checkpoints discard the segments that they free.
         let told_before = self.lock().discards.blocks;
         let (segments, batch) = {
             let volume = self.change()?;
@@ -39,7 +39,7 @@ impl F2fs {
             (volume.segments_in(bytes.start / block..bytes.end / block), batch)
         };
         let least = least.div_ceil(block).max(1) as u32;
-        // No run may be torn that is long enough.
+        // A run that is long enough must not be split.
         let whole = BATCH_SEGMENTS.max(least.div_ceil(BLOCKS_PER_SEGMENT).saturating_mul(2));
         let step = if batch == 0 { whole } else { batch };
         let mut from = segments.start;
@@ -54,7 +54,7 @@ impl F2fs {
         Ok((self.lock().discards.blocks - told_before) * block)
     }
 
-    /// Tells the drive of what is free in these segments.
+    /// Discards what is free in these segments.
     fn trim_segments(&self, segments: Range<SegNo>, least: u32) -> Result<()> {
         let _telling = self.discarding.lock();
         let telling = self.lock().begin_trim(segments, least)?;
@@ -75,7 +75,7 @@ impl Engine {
         from / BLOCKS_PER_SEGMENT..to.div_ceil(BLOCKS_PER_SEGMENT)
     }
 
-    /// Takes what is free in `segments` and not known to the drive, in runs of `least` blocks.
+    /// Takes what is free in `segments` and not discarded, in runs of at least `least` blocks.
     fn begin_trim(&mut self, segments: Range<SegNo>, least: u32) -> Result<super::Telling> {
         self.check_writable()?;
         let mut runs: Vec<Range<BlockAddr>> = Vec::new();

@@ -1,13 +1,13 @@
-//! Age-threshold cleaning (`atgc`): what is young may soon be overwritten where it is, so only old
-//! sections are cleaned, and what is moved goes beside blocks as old (`add_victim_entry`,
-//! `atgc_lookup_victim`, `atssr_lookup_victim`).
+//! Age-threshold cleaning (`atgc`): young blocks may soon be overwritten anyway, so only old
+//! sections are cleaned, and a moved block goes to a segment of blocks of about its age
+//! (`add_victim_entry`, `atgc_lookup_victim`, `atssr_lookup_victim`).
 //!
-//! - Candidates are those at least `atgc_age_threshold` seconds older than the youngest of them.
-//! - Of these the `atgc_candidate_ratio` percent that are oldest are looked at, but
-//!   `atgc_candidate_count` at least, and the one with the best sum of age and free blocks is
-//!   cleaned. In the sum age counts `atgc_age_weight` percent.
-//! - A moved block goes to a segment among as many on either side of its own in age: to the fullest
-//!   one, so that few segments take many blocks.
+//! - Candidates are at least `atgc_age_threshold` seconds older than the youngest section.
+//! - Of these the oldest `atgc_candidate_ratio` percent are compared, but at least
+//!   `atgc_candidate_count`, and the one with the best sum of age and free blocks is cleaned. In
+//!   the sum age counts `atgc_age_weight` percent.
+//! - A moved block goes to the fullest one of as many segments on either side of its own in age, so
+//!   that few segments take many blocks.
 
 use std::cmp::Reverse;
 
@@ -33,7 +33,7 @@ struct Candidates {
     by_age: Vec<(u64, u32)>,
     /// The seconds of the oldest and the youngest before the threshold.
     range: (u64, u64),
-    /// How many are looked at.
+    /// How many are compared.
     most: usize,
 }
 

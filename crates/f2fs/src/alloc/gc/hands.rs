@@ -88,7 +88,7 @@ pub(crate) trait Hands {
         self.freed()
     }
 
-    /// Tells the drive what is free, and waits until all of it can be used.
+    /// Discards and resets what is free, and waits until all of it can be used.
     fn discard(&mut self) -> Result<()>;
 
     /// A checkpoint has freed something.

@@ -2,11 +2,11 @@
 //! (`gc.c`).
 //!
 //! The cleaner moves a [`PIECE`] at a time: it looks up what a piece of a segment holds
-//! ([`piece`]), reads what is not in memory, submits all of it to the logs, and waits. While the
-//! drive works, others may look at the volume ([`hands`]).
+//! ([`piece`]), reads what is not cached, submits all of it to the logs, and waits. While the drive
+//! works, the volume can be read ([`hands`]).
 //!
 //! What can tear: nothing. Moved blocks are written to the logs, and the section they came from is
-//! not used again before a checkpoint that knows their new places is durable. Nobody can point to a
+//! not used again before a checkpoint that has their new places is durable. No node can point to a
 //! moved block before it is stable: nothing changes until a checkpoint or [`Hands::flush_moved`]
 //! has made it so.
 
@@ -224,8 +224,8 @@ impl Engine {
         dirty && self.options.fsync_mode == FsyncMode::Strict
     }
 
-    /// Submits data blocks. In the background, on a volume that is cleaned by age, they go beside
-    /// others as old (`CURSEG_ALL_DATA_ATGC`), otherwise to the cold log.
+    /// Submits data blocks. In the background, on a volume that is cleaned by age, they go to
+    /// segments of about their age (`CURSEG_ALL_DATA_ATGC`), otherwise to the cold log.
     fn submit_moves(&mut self, moves: Vec<Move>, caller: Caller, set: &mut WriteSet) -> Result<()> {
         let urgent = self.knobs.gc_mode() == GcMode::UrgentHigh;
         if self.atgc && caller == Caller::Background && !urgent {
@@ -335,7 +335,7 @@ pub(crate) fn clean_segment(hands: &mut impl Hands, segno: SegNo, caller: Caller
 }
 
 impl F2fs {
-    /// Moves all valid blocks out of these segments, and gives the volume up.
+    /// Moves all valid blocks out of these segments, and unlocks the volume.
     pub(crate) fn empty_segments(
         &self,
         volume: Hold<'_, Engine>,
@@ -347,8 +347,8 @@ impl F2fs {
         moved.and(held.flush_moved())
     }
 
-    /// Makes room if the logs are about to run out of free sections. Others can look at the volume
-    /// while the drive works.
+    /// Makes room if the logs are about to run out of free sections. The volume can be read while
+    /// the drive works.
     pub(crate) fn balance<'a>(&'a self, volume: Hold<'a, Engine>) -> Result<Hold<'a, Engine>> {
         let mut held = Held::new(self, volume);
         balance(&mut held)?;

@@ -60,7 +60,7 @@ impl Engine {
         Ok(piece)
     }
 
-    /// Finds out whose the blocks of a piece are, as far as memory knows.
+    /// Finds the owners of a piece's blocks, as far as they are cached.
     fn look_in_memory(&mut self, segno: SegNo, from: usize, piece: &mut Option<Piece>) {
         if piece.is_none() {
             *piece = self.piece(segno, from).ok();
@@ -76,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// A node's inode. The node is in memory then.
+    /// A node's inode. The node is cached afterwards.
     fn node_owner(&mut self, nid: Nid) -> Result<Option<(Nid, u64)>> {
         let ino = self.nat.get_mut().get(&self.io, nid)?.ino;
         self.node(ino, nid)?;
@@ -84,8 +84,8 @@ impl Engine {
     }
 }
 
-/// Finds out what the piece of `segno` from block `from` on holds. What is wrong with a block shows
-/// when it is moved.
+/// Finds what the piece of `segno` from block `from` on holds. A damaged block is reported when it
+/// is moved.
 pub(super) fn look_up(hands: &mut impl Hands, segno: SegNo, from: usize) -> Result<Piece> {
     let mut piece = None;
     loop {

@@ -282,7 +282,7 @@ impl Engine {
         }
     }
 
-    /// Sections that the next checkpoint frees, or that the drive is to be told of.
+    /// Sections that the next checkpoint frees, or that are to be discarded.
     fn freeing_sections(&mut self) -> u64 {
         let at = self.cleaner.left.clone().next().map(|segno| self.sb.section_of(segno));
         let withheld = self.withheld_sections();

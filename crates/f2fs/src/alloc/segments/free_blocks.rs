@@ -1,5 +1,5 @@
-//! What the segments know of free blocks: which ones a log must not write yet, and of which ones
-//! the drive could be told.
+//! What the segments know of free blocks: which ones a log must not write yet, and which ones can
+//! be discarded.
 
 use std::ops::Range;
 

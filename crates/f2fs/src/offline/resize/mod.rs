@@ -5,8 +5,8 @@
 //! behind both the old ones and their final place, and the superblock points there. Then they are
 //! written to their final place, and the superblock points to that (`relocate`). A volume that
 //! grows beyond what this has room for does it in several steps (`steps`). What orders it: each
-//! superblock is written when everything to which it points is stable. Who repairs: nobody has to,
-//! because at every moment the superblock in use describes a complete volume.
+//! superblock is written when everything to which it points is stable. Who repairs: nothing needs
+//! repair, because at every moment the superblock in use describes a complete volume.
 
 mod evacuate;
 mod relocate;
