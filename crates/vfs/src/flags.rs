@@ -2,7 +2,7 @@
 //! `may_create`, `may_delete`, `notify_change`, `xattr_permission`, `vfs_fallocate`.
 //!
 //! The layer that knows users decides who may set a flag. Once it is set, what it forbids holds for
-//! everybody. A function here answers for the flags of one inode; `EPERM` is its only error.
+//! all users. A function here answers for the flags of one inode; `EPERM` is its only error.
 
 use crate::{Errno, FallocateMode, InodeFlags, SetAttr};
 

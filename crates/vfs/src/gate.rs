@@ -232,7 +232,7 @@ mod tests {
                 cores::sleep(MS / 3);
                 let begun = cores::now();
                 *gate.settled() += 1;
-                // The commit under way, and that of the other who waits for its end.
+                // The commit under way, and that of the other committer, which waits for its end.
                 assert!(cores::now() - begun < 3 * MS);
             }
             committers.into_iter().for_each(cores::JoinHandle::join);

@@ -28,7 +28,7 @@ const TRIES_MAX: u32 = 1 << 16;
 
 /// A volume whose inodes are in shards.
 pub trait Volume {
-    /// What memory holds of the inodes that share a lock.
+    /// What is cached of the inodes that share a lock.
     type Shard;
     /// The right to change the volume. Taken before any lock of an inode, and dropped after them.
     type Permit<'a>

@@ -1,9 +1,9 @@
 //! Overwrites of cached pages by several cores at once, which share the lock of a [`PageCache`].
 //!
-//! Each overwrite locks the pages of its range, and puts the new pages beside the cache. Readers
-//! look there first. So what is in the cache does not change under a shared lock, and nothing there
-//! needs a lock of its own. The cache's exclusive holder moves the pages into it before anything
-//! else ([`Overwrites::settle`]).
+//! Each overwrite locks the pages of its range, and stores the new pages apart from the cache.
+//! Readers look there first. So the cache itself does not change under a shared lock, and nothing
+//! in it needs a lock of its own. The cache's exclusive holder moves the pages into it before
+//! anything else ([`Overwrites::settle`]).
 //!
 //! Pages are spread over [`PARTS`] locks. An overwrite holds all of its own from before its first
 //! page is in place until its last one is, and so does a read. So a read sees all of an overwrite

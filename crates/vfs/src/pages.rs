@@ -52,7 +52,7 @@ pub struct PageCache {
     hand: usize,
     dirty_inos: FxHashSet<Ino>,
     budget: Arc<Budget>,
-    /// Whether it evicts for each page that comes in. Otherwise its owner does, who has others.
+    /// Whether it evicts for each page that is added. Otherwise its owner does, for several caches.
     alone: bool,
 }
 

@@ -1,10 +1,9 @@
 //! The contents of a file, page by page: reading them into the page cache and out of it, and
-//! writing them into it. What a file system has to answer for that is a [`Map`].
+//! writing them into it. A file system provides a [`Map`] for that.
 //!
-//! Nothing here locks, and nothing waits but [`Map::read_blocks`]. If others are to work on the
-//! file while the drive reads, the reader calls [`read_cached`], gives the file up, reads the
-//! blocks of the [`Miss`] that it got, takes the file again, and passes them to [`insert`]. Then it
-//! goes on.
+//! Nothing here locks, and nothing waits but [`Map::read_blocks`]. To unlock the file while the
+//! drive reads, a reader calls [`read_cached`], unlocks, reads the blocks of the [`Miss`] that it
+//! got, locks again, and passes them to [`insert`]. Then it goes on.
 
 mod read;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Reading: what is in memory, and what has to be read from the drive first.
+//! Reading: what is cached, and what has to be read from the drive first.
 
 use std::ops::Range;
 

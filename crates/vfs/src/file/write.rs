@@ -1,4 +1,4 @@
-//! Writing: into memory, with a promise of blocks for later.
+//! Writing into the page cache, with blocks reserved for write-back.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! What every file system keeps about an inode in use: what memory holds of it, who is at work on
-//! it, and how often it is open.
+//! What every file system keeps about an inode in use: what is cached of it, its turns of fsync and
+//! write-back, and how often it is open.
 
 mod opens;
 mod shards;

@@ -1,9 +1,9 @@
-//! What memory holds of inodes, in shards with a lock each.
+//! What is cached of inodes, in shards with a lock each.
 //!
-//! All that memory has of an inode is in one shard, so one lock protects it, and operations on
-//! inodes in different shards do not contend. Two cores that take turns at a lock are many times
-//! slower than each at its own. So there are many shards where there are many cores, made as inodes
-//! come into use.
+//! All that is cached of an inode is in one shard, so one lock protects it, and operations on
+//! inodes in different shards do not contend. Two cores that contend for a lock are many times
+//! slower than with a lock each. So there are many shards where there are many cores, made as
+//! inodes come into use.
 
 use std::ops::Range;
 use std::sync::OnceLock;
