@@ -17,7 +17,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition for which nobody waits.
+    /// A condition without waiters.
     pub const fn new() -> Self {
         Condvar { inner: parking_lot::Condvar::new(), queue: Mutex::new(VecDeque::new()) }
     }

@@ -1,4 +1,4 @@
-//! Readers that do not slow each other down, and a writer that asks all of them.
+//! A readers-writer lock whose readers do not contend, and whose writer checks all of them.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -97,7 +97,7 @@ impl<T: ?Sized> PerCoreRwLock<T> {
         Way::Lock { _guard: guard }
     }
 
-    /// Takes the value, once nobody else has it.
+    /// Takes the value exclusively, once no thread has it.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn write(&self) -> PerCoreWriteGuard<'_, T> {
@@ -107,7 +107,7 @@ impl<T: ?Sized> PerCoreRwLock<T> {
         PerCoreWriteGuard { of: self, _guard: guard, _held: self.held() }
     }
 
-    /// Takes the value if nobody has it now, and no reader may be on the short way.
+    /// Takes the value exclusively if no thread has it now, and the short way is closed.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self) -> Option<PerCoreWriteGuard<'_, T>> {

@@ -2,10 +2,10 @@
 //! assertions check both.
 //!
 //! A thread that holds a lock may wait only for locks of higher ranks, or of the same rank and a
-//! higher key, so no circle of waiting threads can close. Under a lock marked *short* nobody
-//! sleeps: not for a condition, a drive, a timer, a permit or the end of a thread. A breach panics
-//! on either machine, whether or not another thread is there to get stuck, and tells both locks
-//! and where they were taken.
+//! higher key, so threads cannot deadlock. Under a lock marked *short* no thread sleeps: not for a
+//! condition, a drive, a timer, a permit or the end of a thread. A violation panics on either
+//! machine, even if it does not deadlock in this run, and names both locks and where they were
+//! taken.
 //!
 //! A lock without a rank is outside the order and not checked. Such are those within a drive, since
 //! drives stack in any order, those of the lab's instruments, and those of tests.
@@ -25,7 +25,7 @@ macro_rules! ranks {
         }
 
         impl Rank {
-            /// Whether nobody may sleep under it.
+            /// Whether no thread may sleep under it.
             pub const fn is_short(self) -> bool {
                 match self {
                     $(Rank::$variant => matches!(Sleep::$sleep, Sleep::Never),)*

@@ -14,7 +14,7 @@ use crate::sim;
 pub struct Residence(AtomicU64);
 
 impl Residence {
-    /// Of a page that nobody has touched.
+    /// Of a page that was never touched.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }

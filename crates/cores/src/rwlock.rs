@@ -88,7 +88,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard { inner, _hold: hold, _held: self.held() }
     }
 
-    /// Waits until nobody has the value and takes it.
+    /// Takes the value exclusively, once no thread has it.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
@@ -113,7 +113,7 @@ impl<T: ?Sized> RwLock<T> {
         Some(RwLockReadGuard { inner, _hold: hold, _held: self.held() })
     }
 
-    /// Takes the value if nobody has it now.
+    /// Takes the value exclusively if no thread has it now.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let mut hold = self.try_hold(Mode::Exclusive)?;

@@ -69,8 +69,8 @@ pub(super) fn forget(id: usize) {
     });
 }
 
-/// Panics if a lock is held under which nobody sleeps, or one that is inner to `own`, which the
-/// caller lets go of and will want again.
+/// Panics if a lock is held under which no thread may sleep, or one that is inner to `own`, which
+/// the caller releases and will take again.
 #[track_caller]
 pub(super) fn check_wait(own: Option<usize>) {
     let own_of = own.and_then(|own| first_held(|held| held.id == own)).map(|lock| lock.of);

@@ -1,7 +1,7 @@
 //! A machine's run from its first thread to its end, and how the remaining threads are ended.
 //!
 //! A machine ends when its first thread does, as a process ends when `main` returns. Threads that
-//! still run are unwound where they are, by a panic that nobody sees, so that what they own is
+//! still run are unwound where they are, by a panic that is not shown, so that what they own is
 //! dropped. While they unwind they may still wait for one another. A thread that does not end even
 //! then keeps its stack for good and never runs again.
 
@@ -53,7 +53,7 @@ pub(crate) fn run<T>(
     let sim = Sim::new(profile, seed, preempted);
     let mut outcome = None;
     let slot = &raw mut outcome;
-    // SAFETY: `slot` outlives the thread, and nobody else uses it until the thread has ended.
+    // SAFETY: `slot` outlives the thread, and nothing else uses it until the thread has ended.
     let first = move || unsafe { *slot = Some(guarded(f)) };
     let entered = Entered::new(&raw const sim);
     // SAFETY: `finish` does not return before the first thread has ended.

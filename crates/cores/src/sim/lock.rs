@@ -20,7 +20,8 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
-/// Who has slept for so long gets its turn though others spin: the kernel's `RWSEM_WAIT_TIMEOUT`.
+/// A waiter that has slept for so long gets its turn though others spin: the kernel's
+/// `RWSEM_WAIT_TIMEOUT`.
 /// (Its mutexes wake the first that sleeps each time.)
 const SLEEP_MAX: Nanos = 4_000_000;
 

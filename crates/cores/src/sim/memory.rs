@@ -55,7 +55,7 @@ impl Sim {
     }
 
     /// Charges `bytes` moved from or to the page that is at `place`, and returns its place
-    /// afterwards. 0 is the place of a page nobody has touched.
+    /// afterwards. 0 is the place of a page that was never touched.
     pub(crate) fn move_page(&self, place: u64, bytes: u64, changed: bool) -> u64 {
         let inner = self.inner();
         let (version, socket) = match place {

@@ -56,7 +56,7 @@ impl Preempt {
                 let gap_bits = 1 + chance.next_u32() % GAP_BITS;
                 (gap_bits, 4 + chance.next_u32() % (LENGTH_BITS - 3), u32::MAX)
             }
-            // Points of all magnitudes, because nobody knows how long the run will be.
+            // Points of all magnitudes, because the length of the run is not known.
             Preempted::AtMost(times) => (1 + chance.next_u32() % POINT_BITS, 0, times),
         };
         let mut preempt = Self { chance, gap_bits, length_bits, times, left: 0 };

@@ -83,7 +83,7 @@ impl Sim {
     /// Blocks the running thread until its waiter is woken. If it was woken already, does not
     /// block.
     pub(crate) fn wait(&self, waiter: Waiter, waits_for: WaitsFor) -> Wake {
-        // Who waits for a lock may spin.
+        // A thread that waits for a lock may spin.
         let sleeps = !matches!(waits_for, WaitsFor::Lock { .. });
         let slot = waiter.thread as usize;
         let inner = self.inner();

@@ -1,8 +1,9 @@
 //! The cores as a tournament: the core that is due first is at the root.
 //!
 //! A node holds the lower of its two children's keys. So a change costs one walk to the root over a
-//! flat array, and finding the winner costs nothing. Nobody can predict who wins, so the walk has
-//! no branch to mispredict: it always goes all the way. A key is `(clock, tie)`; ties are random.
+//! flat array, and finding the winner costs nothing. Which core wins cannot be predicted, so the
+//! walk has no branch to mispredict: it always goes all the way. A key is `(clock, tie)`; ties are
+//! random.
 
 use crate::Nanos;
 use crate::profile::MAX_CORES;
