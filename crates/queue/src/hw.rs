@@ -1,7 +1,7 @@
 //! One hardware queue: its tags, its tickets, and what waits for a tag or for its turn in a zone.
 //!
-//! Nobody reaps in the background. A waiting thread takes whatever completions come before its own
-//! and files each under its command's ticket, where the thread to which it belongs finds it.
+//! No thread reaps in the background. A waiting thread takes all completions that come before its
+//! own and files each under its command's ticket, where the thread that waits for it finds it.
 
 use cores::{Condvar, Mutex, MutexGuard, Nanos, Rank};
 use drive::{Command, Completion, Drive, Identify};

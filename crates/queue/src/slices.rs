@@ -1,10 +1,10 @@
 //! Blocks of a volume that are smaller than a drive's: several of them, *slices*, share one.
 //!
-//! A drive block is written whole. What its other slices then hold is what was last written to
-//! them, never what memory has: metadata that waits for its commit does not get ahead of it. So a
-//! slice that is written can only take along writes that were submitted before it, which a drive
-//! may do anyway. A power cut that tears a drive block leaves each sector of the other slices as
-//! it was, since old and new are the same there.
+//! A drive block is written whole. Its other slices are written with the contents last submitted
+//! for them, never with newer cached ones: metadata that waits for its commit is not written before
+//! it. So a slice that is written can only take along writes that were submitted before it, which a
+//! drive may do anyway. A power cut that tears a drive block leaves each sector of the other slices
+//! as it was, since old and new are the same there.
 //!
 //! One write of a drive block is in flight at a time: a drive may finish two in either order, and
 //! each would bring back an old neighbour of the other.

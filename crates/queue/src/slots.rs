@@ -25,7 +25,7 @@ enum Slot {
         cid: u16,
     },
     Done(Answer),
-    /// Nobody will ask for the answer. The slot is free when the command is done.
+    /// No thread will ask for the answer. The slot is free when the command is done.
     Detached,
 }
 
@@ -157,7 +157,7 @@ impl Hw {
         }
     }
 
-    /// Nobody will ask for the answer of ticket `slot`.
+    /// No thread will ask for the answer of ticket `slot`.
     pub(crate) fn detach(&mut self, slot: u32) {
         let state = &mut self.slots[slot as usize];
         if let Slot::Done(_) = std::mem::replace(state, Slot::Detached) {
