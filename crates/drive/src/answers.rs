@@ -7,7 +7,7 @@ use cores::Mutex;
 
 use crate::Completion;
 
-/// Completions of one hardware queue that nobody has taken yet.
+/// Completions of one hardware queue that were not taken yet.
 pub(crate) struct Answers(Mutex<VecDeque<Completion>>);
 
 impl Answers {

@@ -7,7 +7,7 @@
 //! - a command has at most one part on each drive, under its own queue and identifier, so an
 //!   identifier that is free here is free on every drive below;
 //! - a part is known here before the drive below has it, and its completion is merged under the
-//!   queue's lock before anybody is told;
+//!   queue's lock before any caller sees it;
 //! - a flush goes to each drive that has completed writes since the last *successful* flush of it
 //!   began. A flush under way covers nothing yet: a flush requested meanwhile is sent as well.
 

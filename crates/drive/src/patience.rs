@@ -1,4 +1,4 @@
-//! Opening what somebody else may have open for just a moment.
+//! Opening what another process may have open for just a moment.
 
 const TRIES: u32 = 40;
 const PAUSE_NS: u64 = 25_000_000;

@@ -55,8 +55,8 @@ pub(super) fn geometry(
             return refuse(i, "conventional zones behind sequential ones that hold less");
         }
         let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
-        // Nobody above knows which zone is on which device, so the lowest of all limits holds for
-        // all.
+        // The layers above do not know which zone is on which device, so the lowest of all limits
+        // holds for all.
         first.max_open = least(first.max_open, zones.max_open);
         first.max_active = least(first.max_active, zones.max_active);
         first.count = first.count.saturating_add(count);

@@ -314,8 +314,8 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::R
 }
 
 /// The kernel gives a block device to one holder of `O_EXCL` at a time; a mount is one. A reader
-/// only makes sure that nobody has it, and then shares it with other readers by `flock`. That also
-/// tells udev not to touch it while it is written.
+/// only makes sure that there is no such holder, and then shares the device with other readers by
+/// `flock`. That also tells udev not to touch it while it is written.
 fn open_block(path: &Path, access: Access) -> Result<File, OpenError> {
     let open = |flags: i32| {
         let mut options = OpenOptions::new();

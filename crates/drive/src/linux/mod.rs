@@ -89,8 +89,8 @@ impl OpenError {
 pub enum Engine {
     /// `io_uring`, or system calls where there is no `io_uring`.
     Best,
-    /// One system call for each command: when it is submitted or, if the transfer is long, when
-    /// somebody waits for it.
+    /// One system call for each command: when it is submitted or, if the transfer is long, when a
+    /// caller waits for it.
     Syscalls,
 }
 

@@ -1,13 +1,13 @@
 //! One hardware queue over one `io_uring`.
 //!
 //! A command identifier is a slot. The slot owns the buffers from the submission until the
-//! completion has been reaped, so the kernel never reads or writes memory that belongs to somebody
-//! else. Invariants:
+//! completion has been reaped, so the kernel never reads or writes memory that has another owner.
+//! Invariants:
 //!
 //! - the submission queue is filled, and the completion queue emptied, under the lock only;
 //! - of all waiting threads one, the reaper, sleeps in the kernel, without the lock. While there is
-//!   a reaper nobody else empties the completion queue, so what it sleeps for cannot be taken away
-//!   from it. The others sleep on the condition and are woken when it has reaped;
+//!   a reaper no other thread empties the completion queue, so the completion that it sleeps for
+//!   cannot be taken away. The others sleep on the condition and are woken when it has reaped;
 //! - a ring that the kernel no longer serves answers everything with `NotReady`, and keeps the
 //!   buffers of what was in flight for ever.
 
@@ -250,7 +250,7 @@ impl State {
         self.in_flight = 0;
         for (cid, place) in (0..).zip(&mut self.slots) {
             if let Some(slot) = place.take() {
-                // The kernel may still read or write this memory, so nobody else may have it.
+                // The kernel may still read or write this memory, so it is leaked.
                 std::mem::forget(slot);
                 self.done.push_back(Completion { cid, result: Err(Status::NotReady) });
             }

@@ -33,8 +33,8 @@ pub(super) fn zone(raw: &BlkZone) -> Result<Zone, &'static str> {
         // The kernel leaves their pointers undefined. A read-only zone can be read up to its end.
         ZoneState::NotWritePointer | ZoneState::Full | ZoneState::ReadOnly => end,
         ZoneState::Offline => start,
-        // Somebody may have written 512 bytes at a time. A block that is half there counts, so that
-        // nothing is ever written over it.
+        // Another program may have written 512 bytes at a time. A block that is half written
+        // counts, so that nothing is ever written over it.
         _ => raw.wp.div_ceil(SECTORS_PER_BLOCK),
     };
     if !(start..=end).contains(&wp) {

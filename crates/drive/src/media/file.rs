@@ -55,7 +55,7 @@ impl FileMedia {
         let (mut rest, mut at) = (&mut slices[..], byte(lba)?);
         while !rest.is_empty() {
             match host::read(&self.file, rest, at) {
-                // Somebody cut the file shorter than the drive. What is missing reads as a hole.
+                // The file was truncated below the drive's size. What is missing reads as a hole.
                 Ok(0) => {
                     rest.iter_mut().for_each(|slice| slice.fill(0));
                     break;

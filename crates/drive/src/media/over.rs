@@ -21,7 +21,7 @@ pub struct OverMedia {
 }
 
 impl OverMedia {
-    /// No changes yet. Nobody else may use queue 0 of `below` from now on.
+    /// No changes yet. Queue 0 of `below` is used only by this from now on.
     pub fn new(below: Arc<dyn Drive>) -> Self {
         let blocks = below.identify().blocks;
         let below = Arc::new(Mutex::named("below", below));

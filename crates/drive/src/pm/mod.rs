@@ -75,7 +75,7 @@ impl std::str::FromStr for Domain {
 /// What stores do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PmAccess {
-    /// They reach the medium, which nobody else may have open.
+    /// They reach the medium, which no other process may have open.
     Write,
     /// They stay in this process's private view, so that recovery of a read-only mount works.
     Private,

@@ -14,8 +14,8 @@ impl Ssd {
         self.model.lock().open_lane()
     }
 
-    /// Gives back a queue of [`Ssd::open_queue`]. Commands under way in it still take effect, but
-    /// nobody gets their completions.
+    /// Gives back a queue of [`Ssd::open_queue`]. Commands in flight in it still take effect, but
+    /// their completions are dropped.
     pub fn close_queue(&self, queue: u16) {
         self.present().close_lane(queue);
     }

@@ -54,7 +54,7 @@ pub(super) struct Slot {
 struct Lane {
     done: VecDeque<Completion>,
     under_way: Vec<u32>,
-    /// Its host is gone, so nobody takes completions.
+    /// Its host is gone, so completions are dropped.
     closed: bool,
 }
 

@@ -274,7 +274,7 @@ impl Model {
         let zones = self.settle_into(Luck::Seed(seed), &mut media);
         self.fallen = Some(self.state_of(media, zones, 0));
         if let (Some(log), Some(state)) = (&mut self.log, &self.fallen) {
-            // The power is gone, so a failure to write the log can be reported to nobody.
+            // The power is gone, so a failure to write the log cannot be reported.
             let _lost = self.media.sync().and_then(|()| log.record(&state.zones));
         }
         self.abandon();

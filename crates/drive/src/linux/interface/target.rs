@@ -26,8 +26,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Opens the file or device at `path` for interface `kind`. For writes nobody else has it
-    /// meanwhile; for reads it may be in use.
+    /// Opens the file or device at `path` for interface `kind`: exclusively for writes; for reads
+    /// it may be in use.
     pub fn open(path: &Path, kind: Kind, way: Way, direct: bool) -> Result<Self, OpenError> {
         let access = if way == Way::Write { Access::Write } else { Access::Inspect };
         let unusable =
