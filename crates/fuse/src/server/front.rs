@@ -110,7 +110,7 @@ impl Front {
         self.panicked.load(Ordering::Acquire)
     }
 
-    /// Makes sure that nothing of what memory has reaches the drive any more.
+    /// Makes sure that no cached change reaches the drive any more.
     pub(crate) fn stop_volume(&self) {
         self.with(Server::stop_volume);
     }

@@ -124,7 +124,7 @@ pub(crate) struct Mount {
     /// The next handle.
     handles: AtomicU64,
     write_backs: WriteBacks,
-    /// A request has panicked: what memory has of the volume may be half changed.
+    /// A request has panicked: the cached state of the volume may be half changed.
     panicked: Arc<AtomicBool>,
 }
 
@@ -197,7 +197,7 @@ impl Server {
         self.panicked.load(Ordering::Acquire)
     }
 
-    /// Makes sure that nothing of what memory has reaches the drive any more.
+    /// Makes sure that no cached change reaches the drive any more.
     pub(crate) fn stop_volume(&self) {
         // A lock may be in a state in which this panics, too. There is nothing left to protect.
         let _ = catch_unwind(AssertUnwindSafe(|| self.fs.shut_down(Shutdown::NoSync)));
