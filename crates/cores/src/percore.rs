@@ -10,13 +10,13 @@ use crate::{
     Condvar, Line, Mutex, Nanos, RwLock, RwLockReadGuard, RwLockWriteGuard, core_count, now, sim,
 };
 
-/// A lock for one writer or any number of readers, who each count themselves on a cache line of
+/// A lock for one writer or any number of readers, which each count themselves on a cache line of
 /// their core. So readers on many cores do not slow each other down, as those of [`RwLock`] do.
 ///
 /// While the short way is open, a reader only counts itself in and out. A writer takes the lock
-/// proper, closes the short way and waits until no reader is left on it; from then on everybody
-/// uses the lock proper, until several readers have come in a row and the short way has been closed
-/// for long enough. So writers, and readers that take turns with them, pay nothing for the counts.
+/// proper, closes the short way and waits until no reader is left on it; from then on all threads
+/// use the lock proper, until several readers have come in a row and the short way has been closed
+/// for long enough. So writers, and readers that alternate with them, pay nothing for the counts.
 /// The method is BRAVO (Dice and Kogan, ATC'19); Linux's `percpu_rw_semaphore` serves the same end.
 ///
 /// A reader must not wait for what only a writer can give.
@@ -279,8 +279,8 @@ impl ShortWay {
 }
 
 impl Count {
-    /// Whether all who entered have left. Neither number falls and `left` is read first, so if they
-    /// are equal there was nobody when `entered` was read.
+    /// Whether all readers that entered have left. Neither number falls and `left` is read first,
+    /// so if they are equal there was no reader when `entered` was read.
     fn is_empty(&self) -> bool {
         std::hint::spin_loop();
         let left = self.left.load();

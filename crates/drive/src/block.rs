@@ -30,14 +30,14 @@ impl Block {
         frame::stock();
     }
 
-    /// The block of zeroes, shared by everybody.
+    /// The block of zeroes; all share one frame.
     pub fn zeroed() -> Self {
         static ZERO: OnceLock<Block> = OnceLock::new();
         ZERO.get_or_init(|| Self(Frame::new(|bytes| bytes.fill(0)))).clone()
     }
 
     /// A block to read into. It holds whatever its last user left, so all of it must be written
-    /// before anybody else sees it.
+    /// before it is read.
     pub fn unspecified() -> Self {
         Self(Frame::new(|_| ()))
     }

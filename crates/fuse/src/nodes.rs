@@ -20,7 +20,7 @@ struct Node {
     atomic_by: Option<u64>,
     /// Until when its access time needs no update.
     atime_fresh_until: Nanos,
-    /// Whether it is a directory that folds case; `None` before anybody has asked.
+    /// Whether it is a directory that folds case; `None` if not known yet.
     folds: Option<bool>,
     /// Handles open for reading and writing, through which the file may be mapped and changed.
     mappable: u64,

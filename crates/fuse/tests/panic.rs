@@ -1,4 +1,4 @@
-//! A request that panics fails, and so does everything behind it. Nobody is left waiting.
+//! A request that panics fails, and so do all requests behind it. No process is left waiting.
 //!
 //! Needs root and /dev/fuse.
 

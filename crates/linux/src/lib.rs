@@ -6,7 +6,7 @@
 //! disks a crash can leave. The tests of this crate are the verdicts.
 //!
 //! As subject it takes its own file systems through crash campaigns. This process serves an
-//! emulated drive over NVMe/TCP; a [`machine`], a guest in QEMU or somebody's own, connects to it
+//! emulated drive over NVMe/TCP; a [`machine`], a guest in QEMU or the user's own, connects to it
 //! and runs an [`agent`]. In a [`campaign`] the workload runs once on the kernel's file system,
 //! through the agent, and while it does the drive's states after a power cut are taken, each with
 //! how far the oracle's log was: what the agent had reported by then was acknowledged. Then each

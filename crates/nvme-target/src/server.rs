@@ -35,7 +35,7 @@ pub struct Options {
     pub handshake: Nanos,
     /// How long a host may leave answers unread, or data unsent.
     pub patience: Nanos,
-    /// Whom to serve; everybody if not given. Discovery requires authentication too.
+    /// Keys of the hosts to serve; all hosts if not given. Discovery requires authentication too.
     #[cfg(feature = "auth")]
     pub keys: Option<Arc<Keys>>,
 }
@@ -268,7 +268,7 @@ fn listen(listener: &TcpListener, subsystem: &Arc<Subsystem>, guests: &Arc<Guest
             let _guest = guest;
             connection::serve(subsystem, link, count >= most);
         };
-        // If there is no thread for it, the connection ends and nobody else notices.
+        // If there is no thread for it, only this connection ends.
         drop(cores::try_spawn(&format!("nvme {number}"), None, serve));
     }
 }

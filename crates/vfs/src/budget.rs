@@ -11,7 +11,7 @@ const DIRTY_PERCENT: usize = 50;
 pub enum WriteBack {
     /// Not yet.
     Later,
-    /// Somebody should begin.
+    /// A background thread should begin.
     Soon,
     /// Before more become dirty.
     Now,

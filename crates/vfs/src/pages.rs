@@ -365,8 +365,8 @@ impl PageCache {
         }
     }
 
-    /// Moves the clock's hand over one chunk, and evicts up to `wanted` clean pages there that
-    /// nobody has used since it was last there. False at the end of a round.
+    /// Moves the clock's hand over one chunk, and evicts up to `wanted` clean pages there that were
+    /// not used since it was last there. False at the end of a round.
     pub fn evict(&mut self, wanted: usize) -> bool {
         let Some(chunk) = self.chunks.get_mut(self.hand) else {
             self.hand = 0;

@@ -63,7 +63,7 @@ struct Waiting {
     since: Nanos,
     /// It has been woken to try again, and is on its way.
     roused: bool,
-    /// It found the lock taken when it came: nobody else gets it before.
+    /// It has woken in vain: the lock was taken. No other thread gets the lock before it.
     is_next: bool,
 }
 

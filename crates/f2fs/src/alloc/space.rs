@@ -120,7 +120,7 @@ impl Space {
         *self.used.lock()
     }
 
-    /// Counts `blocks` that roll-forward may take although nobody here did.
+    /// Counts `blocks` that roll-forward may take although this mount has not taken them.
     pub(crate) fn claim(&self, blocks: u64) {
         self.used.lock().taken += blocks;
     }

@@ -321,8 +321,7 @@ pub(crate) fn is_worth_it(depth: u32) -> bool {
 }
 
 impl Inodes {
-    /// Drops indexes that nobody uses until the rest is within the limit, or else the one that has
-    /// grown.
+    /// Drops unused indexes until the rest is within the limit, or else the one that has grown.
     pub(crate) fn shrink_names(&mut self) {
         while self.names.is_exceeded() {
             let grown = self.names.grown.load() as Nid;

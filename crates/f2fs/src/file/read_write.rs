@@ -96,8 +96,8 @@ impl Engine {
         }
     }
 
-    /// Whether nobody else may have the volume while the blocks of `miss` are read: some are in
-    /// memory, or may be written in place meanwhile.
+    /// Whether the volume must stay locked while the blocks of `miss` are read: some are in flight,
+    /// or may be written in place meanwhile.
     pub(crate) fn must_hold_to_read(&mut self, miss: &Miss<Nid>) -> Result<bool> {
         Ok(self.io.has_in_flight(miss.blocks.clone()) || self.is_pinned(miss.file)?)
     }

@@ -365,8 +365,8 @@ impl Engine {
         }
     }
 
-    /// Writes the pages of every directory, for a checkpoint, and of every symbolic link: nobody
-    /// can fsync one, so it is durable with its name.
+    /// Writes the pages of every directory, for a checkpoint, and of every symbolic link: it cannot
+    /// be fsynced, so it becomes durable with its name.
     pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
         for ino in self.dirty_files() {
             if self.kind_of(ino)? != FileKind::Regular {

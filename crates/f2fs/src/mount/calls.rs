@@ -134,8 +134,8 @@ impl F2fs {
         }
     }
 
-    /// Writes back around `offset` of file `ino`, or sees to it, if it is time. The caller's write
-    /// is in memory in any case; if write-back fails, the file's fsync reports it.
+    /// Writes back around `offset` of file `ino`, or wakes the flusher, if it is time. The caller's
+    /// write is cached in any case; if write-back fails, the file's fsync reports it.
     fn write_back_in_time(&self, when: WriteBack, ino: Nid, offset: u64) {
         match when {
             WriteBack::Later => {}
@@ -144,8 +144,8 @@ impl F2fs {
         }
     }
 
-    /// Reads the inodes that `readdir` has `listed`, unless all are cached. What cannot be read
-    /// fails when somebody asks for it.
+    /// Reads the inodes that `readdir` has `listed`, unless all are cached. An inode that cannot be
+    /// read fails when it is used.
     fn read_listed_ahead(&self, listed: &[Nid]) {
         let volume = self.look();
         let lacks = |ino: &Nid| volume.inodes.look(*ino).nodes.get(*ino).is_none();

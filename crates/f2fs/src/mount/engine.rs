@@ -106,12 +106,12 @@ pub(crate) struct Engine {
     pub(crate) witness: Option<Witness>,
 }
 
-/// For whom the volume cleans or writes a checkpoint.
+/// Who triggered the cleaning or the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// An operation that waits for it.
     Foreground,
-    /// Nobody.
+    /// A background thread; no operation waits for it.
     Background,
 }
 

@@ -74,7 +74,7 @@ fn cleaned(kind: Kind, settings: &[(&str, &str)], seconds: u64, pause: u64) -> u
     })
 }
 
-/// The same on a volume without zones to which nobody comes.
+/// The same on an idle volume without zones.
 fn cleaned_idle(settings: &[(&str, &str)], seconds: u64) -> u64 {
     cleaned(Kind::Conventional, settings, seconds, seconds)
 }

@@ -17,8 +17,8 @@ const FILES: usize = 150;
 const PAGES: u64 = 2500;
 const STEPS: usize = 300;
 
-/// Makes a call that may fail, and makes it again if it did. A failure is told once to the call
-/// that met it, and once to the next fsync if nobody waited for what failed.
+/// Makes a call that may fail, and retries it if it did. A failure is reported once to the call
+/// that met it, and once to the next fsync if no call waited for what failed.
 fn insist<T>(setting: &str, failures: &mut u32, mut call: impl FnMut() -> vfs::Result<T>) -> T {
     for _ in 0..3 {
         match call() {

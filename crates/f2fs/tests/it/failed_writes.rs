@@ -1,5 +1,5 @@
-//! Writes and flushes that fail while other threads wait for them too: somebody is told, and what
-//! was durable stays.
+//! Writes and flushes that fail while other threads wait for them too: the error is reported, and
+//! what was durable stays.
 
 use std::sync::Arc;
 

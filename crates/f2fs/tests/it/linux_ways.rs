@@ -51,7 +51,7 @@ fn a_directory_that_gets_an_entry_back_has_new_times() {
     }
 }
 
-/// Nobody can fsync a symbolic link: whatever makes its name durable makes its target durable
+/// A symbolic link cannot be fsynced: whatever makes its name durable makes its target durable
 /// (xfstests generic/348).
 #[test]
 fn a_link_that_is_durable_leads_where_it_should() {

@@ -56,7 +56,7 @@ pub(crate) fn serve_at(address: &str, mount: PathBuf) -> io::Result<()> {
     let peer = link.peer_addr()?.ip();
     let mut agent = Agent { mount, tree, controller: None, names: Vec::new(), peer };
     let served = agent.converse(BufReader::new(link));
-    // However the host ended: the machine may belong to somebody.
+    // However the host ended: the machine may be in use for other things.
     agent.leave();
     served
 }

@@ -1,5 +1,5 @@
 //! The machine whose kernel is judged, seen from the host: a guest in QEMU that `guest/run` boots,
-//! or somebody's own machine that runs the agent.
+//! or the user's own machine that runs the agent.
 
 pub(crate) mod remote;
 #[cfg(test)]

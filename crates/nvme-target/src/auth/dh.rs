@@ -94,7 +94,7 @@ impl Exchange {
         }
         let value = BoxedUint::from_be_slice(theirs, self.group.bits).ok()?;
         let one = BoxedUint::one_with_precision(self.group.bits);
-        // With 0, 1 and -1, everybody would know the session key.
+        // With 0, 1 and -1, an eavesdropper would know the session key.
         let last = self.group.prime().wrapping_sub(&one);
         if value <= one || value >= last {
             return None;

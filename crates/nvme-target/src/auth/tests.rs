@@ -90,7 +90,7 @@ fn groups_are_as_elsewhere() {
     );
 }
 
-/// Values with which everybody would know the session key.
+/// Values with which an eavesdropper would know the session key.
 #[test]
 fn public_values_that_give_it_away() {
     let [group, ..] = Group::ALL;

@@ -18,8 +18,8 @@ pub struct Written<E> {
     pub failed: Option<(E, u64)>,
 }
 
-/// Data on its way into a file. Its whole pages are made at once, so that nobody copies them while
-/// holding a lock.
+/// Data on its way into a file. Its whole pages are made at once, so that they are not copied under
+/// a lock.
 pub struct Write<'a> {
     offset: u64,
     data: &'a [u8],

@@ -63,7 +63,7 @@ impl Opens {
         self.of(ino).remove(&ino);
     }
 
-    /// Whether anybody has `ino` open.
+    /// Whether `ino` is open.
     pub fn is_open(&self, ino: Ino) -> bool {
         self.of(ino).contains_key(&ino)
     }
