@@ -31,10 +31,21 @@ impl Engine {
             if links == 0 {
                 self.evict(*ino)?;
             } else {
-                self.finish_truncation(*ino, size.div_ceil(self.sb.block_size.into()))?;
+                self.complete_truncation(*ino, size)?;
             }
         }
         Ok(list.len())
+    }
+
+    /// Ends a truncation that a power cut interrupted. It is a change of now, as to the kernel
+    /// (`ext4_truncate` sets the times, which the orphan cleanup calls).
+    fn complete_truncation(&self, ino: Ino, size: u64) -> Result<()> {
+        self.change(&[ino.into()], 2, |draft| {
+            let now = draft.now;
+            draft.inode_mut(ino)?.touch(now);
+            Ok(())
+        })?;
+        self.finish_truncation(ino, size.div_ceil(self.sb.block_size.into()))
     }
 
     /// What the orphan file has (`ext4_init_orphan_info`, `ext4_orphan_cleanup`).

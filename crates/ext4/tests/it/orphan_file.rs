@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use ext4::ondisk::orphan;
 use ext4::ondisk::superblock::{RawSuperblock, Superblock};
-use vfs::{Creator, FileSystem};
+use vfs::{Creator, FileSystem, SetAttr, Timespec};
 
 use crate::harness::{Image, debugfs};
 
@@ -19,9 +19,11 @@ fn the_orphan_file_is_emptied_at_mount() {
     let image = Image::with_features(64, "orphan_file");
     let fs = image.mount();
     let before = fs.statfs().unwrap().blocks_free;
+    let old = Timespec { secs: 1_600_000_000, nanos: 0 };
     for name in [b"gone", b"cut "] {
         let ino = fs.create(fs.root(), name, 0o644, Creator::default()).unwrap().ino;
         fs.write(ino, 0, &vec![7; 100_000]).unwrap();
+        fs.setattr(ino, &SetAttr { mtime: Some(old), ..SetAttr::default() }).unwrap();
     }
     fs.unmount().unwrap();
     drop(fs);
@@ -52,8 +54,9 @@ fn the_orphan_file_is_emptied_at_mount() {
 
     let fs = image.mount();
     assert_eq!(fs.orphans(), 2);
-    assert_eq!(fs.getattr(inos[1].into()).unwrap().size, 5000);
-    assert_eq!(fs.getattr(inos[1].into()).unwrap().blocks, 16);
+    let cut = fs.getattr(inos[1].into()).unwrap();
+    assert_eq!((cut.size, cut.blocks), (5000, 16));
+    assert!(cut.mtime > old, "the truncation ended now: {:?}", cut.mtime);
     fs.sync().unwrap();
     assert_eq!(fs.statfs().unwrap().blocks_free, before - 2);
     fs.unmount().unwrap();

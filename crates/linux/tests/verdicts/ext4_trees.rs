@@ -1,6 +1,7 @@
 //! Trees that the kernel makes on ext4 volumes of mke2fs: we read in them what it reads, and what
 //! ext4-view reads where it knows the features.
 
+use std::ops::Range;
 use std::path::Path;
 
 use ::ext4::Format;
@@ -87,7 +88,7 @@ fn write(path: &str, offset: u64, len: u64) -> Op {
 }
 
 /// The guest's shell has an applet `mke2fs` of its own.
-fn script(trees: u64) -> String {
+fn script(trees: Range<u64>) -> String {
     let sectors = SIZE_MIB * 2048;
     let make = |n: u64| {
         let ((set, _), block) = (set(n), block_size(n));
@@ -106,7 +107,7 @@ fn script(trees: u64) -> String {
         )
     };
     let head = "set -e\nexport DM_DISABLE_UDEV=1\nmodprobe dm-mod\n";
-    head.to_owned() + &(0..trees).map(make).collect::<String>()
+    head.to_owned() + &trees.map(make).collect::<String>()
 }
 
 /// Whether the volume on `image` holds what the kernel saw in it; all that it does not.
@@ -162,9 +163,9 @@ fn viewed(image: &Path, ours: &dyn Volume) -> Result<Vec<String>, ext4_view::Ext
     Ok(wrong)
 }
 
-fn has_been_made(disk: &Path, trees: u64) -> Output {
+fn has_been_made(disk: &Path, trees: Range<u64>) -> Output {
     let mut guest = Guest::new().memory(1536).timeout(1800).drive(disk).program(Path::new(AGENT));
-    for n in 0..trees {
+    for n in trees.clone() {
         guest = guest.file(&format!("ops-{n}"), print(&operations(n)));
     }
     let out = guest.run(&script(trees));
@@ -177,10 +178,10 @@ fn has_been_made(disk: &Path, trees: u64) -> Output {
 fn we_read_what_the_kernel_made() {
     let trees = runs(TREES);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let disk = sparse(dir.path().join("disk"), trees * SIZE_MIB * MIB);
-    let out = has_been_made(&disk, trees);
+    let disk = sparse(dir.path().join("disk"), trees.end * SIZE_MIB * MIB);
+    let out = has_been_made(&disk, trees.clone());
     let (mut wrong, mut names) = (Vec::new(), 0);
-    for n in 0..trees {
+    for n in trees.clone() {
         let image = sparse(dir.path().join("tree"), SIZE_MIB * MIB);
         copy_slot(&disk, n * SIZE_MIB * MIB, &image, SIZE_MIB * MIB);
         let kernels = read_manifest(&out.file(&format!("tree-{n}")));
@@ -189,6 +190,6 @@ fn we_read_what_the_kernel_made() {
         let found = wrong_in(&image, &kernels, in_view);
         wrong.extend(found.iter().take(10).map(|word| format!("tree {n}, {set}: {word}")));
     }
-    println!("{trees} trees, {names} names");
+    println!("trees {trees:?}, {names} names");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

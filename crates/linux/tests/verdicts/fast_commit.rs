@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vfs::ops::{Generator, Mix, Op, Session};
 
-use crate::recorded::{Run, record, runs};
+use crate::recorded::{Run, record, shares};
 use crate::verdict::Batch;
 use crate::volumes::{Kind, dump, open};
 
@@ -56,12 +56,7 @@ fn operations(seed: u64, more: f64) -> Vec<Op> {
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn the_kernel_replays_ours() {
-    shares().for_each(the_kernel_replays_some_of_ours);
-}
-
-/// The runs, as many at a time as are judged at once.
-fn shares() -> impl Iterator<Item = Range<u64>> {
-    (0..runs(RUNS)).step_by(RUNS as usize).map(|first| first..runs(RUNS).min(first + RUNS))
+    shares(RUNS).for_each(the_kernel_replays_some_of_ours);
 }
 
 fn the_kernel_replays_some_of_ours(seeds: Range<u64>) {
@@ -102,7 +97,7 @@ fn we_replay_the_kernels() {
         made.iter().chain([&Op::Sync]).chain(rest).cloned().collect()
     };
     // A first fast commit of several blocks that is torn is a wrong checksum to it (6.1).
-    for runs in shares() {
+    for runs in shares(RUNS) {
         kernels("fast-kernels", runs, operations).may_be_refused().judge();
     }
 }
@@ -112,7 +107,7 @@ fn we_replay_the_kernels() {
 #[test]
 #[ignore = "long: boots a kernel in QEMU"]
 fn we_replay_the_kernels_whatever_they_say() {
-    for runs in shares() {
+    for runs in shares(RUNS) {
         kernels("fast-all", runs, |run| operations(100 + run, 0.5)).judge_ours();
     }
 }

@@ -2,6 +2,7 @@
 //! them.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use linux::{Guest, Output, WriteLog};
@@ -15,10 +16,24 @@ use crate::volumes::{MIB, copy_slot, copy_sparse, sparse};
 
 const LOG_MIB: u64 = 512;
 
-/// How many runs: `usual` ones, or what `STRANDLINE_RUNS` says.
-pub(crate) fn runs(usual: u64) -> u64 {
-    let asked = std::env::var("STRANDLINE_RUNS").ok();
-    asked.map_or(usual, |runs| runs.parse().expect("a number of runs"))
+/// Which runs: the first `usual` ones, or what `STRANDLINE_RUNS` says, a number of runs or a range
+/// such as `20..24`, which a batch that failed can be judged with again.
+pub(crate) fn runs(usual: u64) -> Range<u64> {
+    let number = |text: &str| text.parse().expect("a number of runs, or FIRST..END");
+    match std::env::var("STRANDLINE_RUNS") {
+        Ok(asked) => match asked.split_once("..") {
+            Some((first, end)) => number(first)..number(end),
+            None => 0..number(&asked),
+        },
+        Err(_) => 0..usual,
+    }
+}
+
+/// The [`runs`], in ranges of `usual` ones, which are judged at once.
+pub(crate) fn shares(usual: u64) -> impl Iterator<Item = Range<u64>> {
+    let all = runs(usual);
+    let first = all.clone().step_by(usual as usize);
+    first.map(move |first| first..all.end.min(first + usual))
 }
 
 /// What the kernel is to do on one volume.

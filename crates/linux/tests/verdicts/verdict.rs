@@ -3,7 +3,8 @@
 //! Four trees are compared for every image: what we see mounting it read-only, what we recover,
 //! what the kernel recovers, and what the kernel reads from the volume we recovered. All images of
 //! a batch go to one guest, side by side on one disk. A directory that gets an entry back has the
-//! time of the recovery, which is another each time; such times are only compared as such.
+//! time of the recovery, which is another each time, and so has a file of ext4 whose truncation
+//! recovery ends; such times are only compared as such.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::AGENT;
 use drive::image::zones_path;
-use linux::{Guest, Manifest, Output, Time};
+use linux::{Entry, Guest, Manifest, Output, Time};
 use vfs::FileKind;
 use vfs::kind::{Format, Volume};
 
@@ -80,18 +81,20 @@ impl Batch {
         self.dir.join(format!("recovered-{n}"))
     }
 
-    /// The manifest with the times of directories that the recovery set named as such. Blocks of an
-    /// ext4 file are those of its extent tree, too, which recovery may make otherwise.
+    /// The manifest with the times that the recovery set named as such. Blocks of an ext4 file are
+    /// those of its extent tree, too, which recovery may make otherwise.
     fn settled(&self, mut manifest: Manifest, since: i64) -> Manifest {
+        let is_ext4 = self.format.name() == "ext4";
         for entry in manifest.0.values_mut() {
-            if FileKind::from_mode(entry.mode) == Some(FileKind::Directory) {
+            let kind = FileKind::from_mode(entry.mode);
+            if kind == Some(FileKind::Directory) || is_ext4 && kind == Some(FileKind::Regular) {
                 for time in [&mut entry.mtime, &mut entry.ctime] {
                     if time.0 >= since {
                         *time = OF_RECOVERY;
                     }
                 }
             }
-            if self.format.name() == "ext4" {
+            if is_ext4 {
                 entry.blocks = 0;
             }
         }
@@ -157,9 +160,10 @@ impl Batch {
             mounted.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         };
         let tree = |fs: &dyn Volume| self.settled(Manifest::of_volume(fs).expect("a tree"), since);
-        let before = tree(&*mount(&from, "ro"));
+        let mut before = tree(&*mount(&from, "ro"));
         let fs = mount(&to, "");
         let ours = tree(&*fs);
+        foresee_truncations(&mut before, &ours);
         let replayed = fs.recovery().replayed;
         fs.unmount().expect("an unmount");
         drop(fs);
@@ -248,6 +252,20 @@ impl Batch {
                 n=$(($n + 1))
             done"
         )
+    }
+}
+
+/// A read-only mount ends no truncation. Gives the files in `before` the times that this gave them
+/// in `ours`; whether the right ones have them is for the kernel to say.
+fn foresee_truncations(before: &mut Manifest, ours: &Manifest) {
+    for (name, entry) in &mut before.0 {
+        let is_cut = |file: &&Entry| {
+            FileKind::from_mode(file.mode) == Some(FileKind::Regular)
+                && [file.mtime, file.ctime] == [OF_RECOVERY; 2]
+        };
+        if ours.0.get(name).filter(is_cut).is_some() {
+            (entry.mtime, entry.ctime) = (OF_RECOVERY, OF_RECOVERY);
+        }
     }
 }
 
