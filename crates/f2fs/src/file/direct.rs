@@ -12,10 +12,10 @@ use vfs::{Errno, FileKind, Hold};
 use crate::F2fs;
 use crate::error::Result;
 use crate::file::read_write::Contents;
+use crate::file::reading::{Reading, Reads};
 use crate::file::writeback::WritePages;
-use crate::inode::mapping::Mapping;
 use crate::inode::protected::Protected;
-use crate::inode::see::{Own, See, Unseen};
+use crate::inode::see::{Glance, Own, See, Unseen};
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
@@ -36,6 +36,13 @@ trait Direct: See {
             || !writes && inline.contains(Inline::DATA)
             || writes && zoned && !inline.contains(Inline::PIN_FILE))
     }
+
+    /// Whether a read of these bytes goes past the cache: of whole blocks, of a regular file that
+    /// can be read and does not stay with it.
+    fn goes_past_cache(&mut self, ino: Nid, offset: u64, len: usize) -> Result<bool, Self::Error> {
+        self.check_regular(ino)?;
+        Ok(!self.stays_cached(ino, false)? && are_whole_blocks(offset, len)?)
+    }
 }
 
 impl<S: See> Direct for S {}
@@ -54,6 +61,44 @@ fn are_whole_blocks(offset: u64, len: usize) -> Result<bool> {
     }
 }
 
+/// How a direct read goes on.
+enum NextDirect {
+    /// It is at its end.
+    Done,
+    /// With these blocks, which hold so many bytes of the file.
+    Read(Reading, usize),
+}
+
+impl Glance<'_> {
+    /// How a direct read goes on at `offset`, for `len` bytes more. The drive has to have the
+    /// first block.
+    fn next_direct(&mut self, ino: Nid, offset: u64, len: usize) -> Result<NextDirect, Unseen> {
+        let len = self.readable(ino, offset, len)?;
+        if len == 0 {
+            return Ok(NextDirect::Done);
+        }
+        if self.shard(ino)?.overwritten().is_some() {
+            return Err(Unseen::Absent);
+        }
+        let block = BLOCK_SIZE as u64;
+        let pages = offset / block..(offset + len as u64).div_ceil(block);
+        let reading = self.missing(ino, pages, |cache, at| !cache.is_dirty(ino.into(), at))?;
+        Ok(NextDirect::Read(reading, len))
+    }
+}
+
+/// Copies blocks into the buffer of a direct read, which may end within the last one. Returns how
+/// many bytes that is.
+fn copy_out(blocks: Blocks, buf: &mut [u8]) -> usize {
+    let mut done = 0;
+    for (piece, block) in buf.chunks_mut(BLOCK_SIZE).zip(blocks) {
+        cores::charge(cores::Stage::CopyPage);
+        piece.copy_from_slice(&block[..piece.len()]);
+        done += piece.len();
+    }
+    done
+}
+
 impl F2fs {
     /// Reads from a regular file past the cache; `None` if the file stays with it.
     pub(crate) fn read_past_cache(
@@ -62,15 +107,39 @@ impl F2fs {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<Option<usize>> {
-        let mut volume = self.volume()?;
-        volume.check_regular(ino)?;
-        if volume.stays_cached(ino, false)? {
-            return Ok(None);
-        }
-        if !are_whole_blocks(offset, buf.len())? {
-            return Ok(None);
-        }
+        let _span = cores::span(cores::Stage::Syscall);
         let mut done = 0;
+        while let Some(next) = self.glance_within(|volume| {
+            if !volume.goes_past_cache(ino, offset, buf.len())? {
+                return Ok(None);
+            }
+            volume.next_direct(ino, offset + done as u64, buf.len() - done).map(Some)
+        })? {
+            match next {
+                None => return Ok(None),
+                Some(NextDirect::Done) => return Ok(Some(done)),
+                Some(NextDirect::Read(reading, len)) => {
+                    let Some(blocks) = self.read_shared(&reading)? else { break };
+                    done += copy_out(blocks, &mut buf[done..][..len]);
+                }
+            }
+        }
+        self.read_past_cache_alone(ino, offset, buf, done)
+    }
+
+    /// Goes on with a direct read of which so much is `done`, with the volume locked but while the
+    /// drive works.
+    fn read_past_cache_alone(
+        &self,
+        ino: Nid,
+        offset: u64,
+        buf: &mut [u8],
+        mut done: usize,
+    ) -> Result<Option<usize>> {
+        let (mut volume, mut holds) = (self.unseen()?, false);
+        if !volume.goes_past_cache(ino, offset, buf.len())? {
+            return Ok(None);
+        }
         loop {
             let at = offset + done as u64;
             let len = volume.readable(ino, at, buf.len() - done)?;
@@ -79,37 +148,34 @@ impl F2fs {
             done += part.len;
             let Some(miss) = part.miss else { return Ok(Some(done)) };
             let blocks;
-            (volume, blocks) = self.fetch_direct(volume, miss)?;
-            let pieces = rest[part.len..].chunks_mut(BLOCK_SIZE);
-            for (piece, block) in pieces.zip(blocks.into_iter().flatten()) {
-                cores::charge(cores::Stage::CopyPage);
-                piece.copy_from_slice(&block[..piece.len()]);
-                done += piece.len();
+            (volume, blocks) = self.fetch_direct(volume, miss, holds)?;
+            holds = blocks.is_none();
+            if let Some(blocks) = blocks {
+                done += copy_out(blocks, &mut rest[part.len..]);
             }
         }
     }
 
-    /// Reads the blocks of a miss. The volume is not locked while the drive works. `None` if the
-    /// file has other blocks by now.
+    /// Reads the blocks of a miss, for a caller that had the volume and gets it back. `holds` if it
+    /// is to be kept meanwhile. `None` if what was read does not count.
     fn fetch_direct<'a>(
         &'a self,
         mut volume: Hold<'a, Engine>,
         miss: Miss<Nid>,
+        holds: bool,
     ) -> Result<(Hold<'a, Engine>, Option<Blocks>)> {
-        if volume.must_hold_to_read(&miss)? {
+        if holds || volume.io.has_in_flight(miss.blocks.clone()) {
             let blocks = volume.read_blocks(miss.blocks)?;
             return Ok((volume, Some(blocks)));
         }
-        let (mut volume, version, blocks) = self.read_unlocked(volume, &miss);
-        let Some(blocks) = volume.trust_reading(&miss, version, blocks)? else {
-            return Ok((volume, None));
-        };
-        for (index, lba) in (miss.index..).zip(miss.blocks) {
-            if u64::from(volume.addr_of(miss.file, index)?) != lba {
-                return Ok((volume, None));
-            }
-        }
-        Ok((volume, Some(blocks)))
+        let reading = volume.begin_reading(miss)?;
+        drop(volume);
+        let blocks = self.read_from_drive(&reading);
+        let mut volume = self.lock();
+        let counts = volume.is_there(reading.miss.file)?
+            && volume.is_undisturbed(&reading)?
+            && volume.has_all(&reading)?;
+        Ok((volume, if counts { Some(blocks?) } else { None }))
     }
 
     /// Writes as much as one operation may write, and waits until the drive has it.

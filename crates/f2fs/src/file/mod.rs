@@ -12,5 +12,6 @@ mod move_range;
 mod overwrite;
 mod pages;
 pub(crate) mod read_write;
+mod reading;
 mod truncate;
 pub(crate) mod writeback;

@@ -1,13 +1,12 @@
 //! Reading and writing the contents of files.
 
-use drive::{BLOCK_SIZE, Blocks, Lba};
-use queue::IoError;
+use drive::BLOCK_SIZE;
 use vfs::Errno;
-use vfs::file::{self, Miss, Part, Write, Written};
+use vfs::file::{self, Part, Write, Written};
 
 use crate::error::Result;
 use crate::file::overwrite::RangeLocks;
-use crate::inode::mapping::Mapping;
+use crate::file::reading::Reading;
 use crate::inode::see::{Glance, See, Unseen};
 use crate::mount::engine::Engine;
 use crate::mount::faults::FaultType;
@@ -44,29 +43,47 @@ pub(crate) trait Contents: See {
 
 impl<S: See> Contents for S {}
 
+/// How a read goes on behind what is cached.
+pub(crate) enum Next {
+    /// It is at its end.
+    Done,
+    /// With these blocks of the drive.
+    Read(Reading),
+    /// With the volume locked.
+    Hold,
+}
+
 impl Glance<'_> {
     /// Reads from a regular file up to the first page that is not in memory. Returns how much that
-    /// was, and how much there is.
+    /// was, and how to go on.
     pub(crate) fn read(
         &mut self,
         ino: Nid,
         offset: u64,
         buf: &mut [u8],
-    ) -> Result<(usize, usize), Unseen> {
+    ) -> Result<(usize, Next), Unseen> {
         let len = self.readable(ino, offset, buf.len())?;
         let buf = &mut buf[..len];
         if self.engine().top_inode(ino) != ino {
             return Err(Unseen::Absent);
         }
         if self.read_inline(ino, offset as usize, buf)? {
-            return Ok((len, len));
+            return Ok((len, Next::Done));
         }
         let shard = self.shard(ino)?;
         let done = match shard.overwritten() {
             None => file::read_in_memory(&shard.pages, ino.into(), offset, buf),
             Some(overwrites) => overwrites.read(&shard.pages, ino.into(), offset, buf),
         };
-        Ok((done, len))
+        if done == len {
+            return Ok((len, Next::Done));
+        }
+        let first = (offset + done as u64) / BLOCK_SIZE as u64;
+        let pages = first..(offset + len as u64).div_ceil(BLOCK_SIZE as u64);
+        let missing = self.missing(ino, pages, |cache, at| cache.peek(ino.into(), at).is_none());
+        // What cannot be looked up here may end in an error, behind what was read.
+        let fits = |reading: &Reading| reading.len() <= self.engine().inodes.pages().room();
+        Ok((done, missing.ok().filter(fits).map_or(Next::Hold, Next::Read)))
     }
 }
 
@@ -94,53 +111,6 @@ impl Engine {
             true => Ok(Part { len, miss: None }),
             false => file::read_cached(self, ino, offset, buf),
         }
-    }
-
-    /// Whether the volume must stay locked while the blocks of `miss` are read: some are in flight,
-    /// or may be written in place meanwhile.
-    pub(crate) fn must_hold_to_read(&mut self, miss: &Miss<Nid>) -> Result<bool> {
-        Ok(self.io.has_in_flight(miss.blocks.clone()) || self.is_pinned(miss.file)?)
-    }
-
-    /// The blocks of `miss` are about to be read with the volume not locked. The checkpoint's
-    /// version, for [`Engine::end_reading`].
-    pub(crate) fn begin_reading(&mut self, miss: &Miss<Nid>) -> u64 {
-        self.reading.push(miss.blocks.clone());
-        self.checkpoint.version
-    }
-
-    /// Takes what was read while others had the volume, where it still is what the file holds.
-    pub(crate) fn end_reading(
-        &mut self,
-        miss: &Miss<Nid>,
-        version: u64,
-        blocks: Result<Blocks, IoError>,
-    ) -> Result<()> {
-        let Some(blocks) = self.trust_reading(miss, version, blocks)? else { return Ok(()) };
-        file::insert(self, miss, blocks, |volume, index, lba| {
-            let known = volume.inodes.of(miss.file).extents.at(miss.file, index);
-            let addr = known.map_or_else(|| volume.addr_of(miss.file, index), Ok)?;
-            Ok(Lba::from(addr) == lba)
-        })
-    }
-
-    /// What was read while others had the volume; `None` if other contents may have got the places
-    /// of these. A block that still has its place is as it was, for it is not updated in place
-    /// while it is read, and no other gets its place before the next checkpoint.
-    pub(crate) fn trust_reading(
-        &mut self,
-        miss: &Miss<Nid>,
-        version: u64,
-        blocks: Result<Blocks, IoError>,
-    ) -> Result<Option<Blocks>> {
-        if let Some(at) = self.reading.iter().position(|run| *run == miss.blocks) {
-            self.reading.swap_remove(at);
-        }
-        let (ino, blocks) = (miss.file, blocks?);
-        // A COW inode may be gone.
-        let is_there = !self.nat.get_mut().get(&self.io, ino)?.is_free();
-        let trusted = self.checkpoint.version == version && is_there && !self.is_pinned(ino)?;
-        Ok(trusted.then_some(blocks))
     }
 
     /// Writes to a regular file. Short only if it failed on the way.

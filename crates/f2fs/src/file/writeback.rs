@@ -244,8 +244,8 @@ pub(crate) trait WritePages: Change {
 
     /// Whether an allocated block is overwritten where it is (`f2fs_should_update_inplace`): never
     /// under LFS or OPRW, nor in a directory or quota file, whose old blocks the last checkpoint
-    /// relies on, nor while an earlier write or a read of it is on its way; else as `ipu_policy`
-    /// says. A direct write does not ask the policy (`f2fs_map_blocks`).
+    /// relies on, nor while an earlier write is on its way; else as `ipu_policy` says. A direct
+    /// write does not ask the policy (`f2fs_map_blocks`).
     fn updates_in_place(
         &mut self,
         ino: Nid,
@@ -258,7 +258,6 @@ pub(crate) trait WritePages: Change {
             && !engine.options.oprw
             && !engine.is_sequential(addr)
             && !engine.io.is_in_flight(addr)
-            && !engine.reading.iter().any(|run| run.contains(&addr.into()))
             && !is_dir
             && !engine.is_quota_file(ino)
             && (cause == Cause::Direct || engine.prefers_in_place(cause)))

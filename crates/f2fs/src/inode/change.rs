@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::inode::mapping::{Lookup, Mapping, Slot};
 use crate::inode::node_cache::CachedNode;
 use crate::inode::node_write::Frozen;
-use crate::inode::see::{Own, Unseen};
+use crate::inode::see::{Own, See, Unseen};
 use crate::inode::shards::Shard;
 use crate::mount::engine::Engine;
 use crate::mount::quota::{Amount, Owner};

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use cores::Line;
 use rustc_hash::FxHashMap;
 
 use crate::ondisk::{BlockAddr, Nid};
@@ -18,7 +19,13 @@ const PIECE_MIN: u64 = 64;
 #[derive(Default)]
 pub(crate) struct Extents {
     files: FxHashMap<Nid, File>,
-    counts: ExtentCounts,
+    /// How many there are.
+    count: u64,
+    /// Look-ups that were answered, those that the extent before answered again, and those that
+    /// were not. Readers count together.
+    hits: Line,
+    hits_cached: Line,
+    misses: Line,
 }
 
 /// The extents of a file, by first block.
@@ -26,7 +33,7 @@ pub(crate) struct Extents {
 struct File {
     extents: BTreeMap<u64, Extent>,
     /// Where the last look-up hit.
-    last: u64,
+    last: Line,
 }
 
 #[derive(Clone, Copy)]
@@ -69,7 +76,9 @@ impl std::iter::Sum for ExtentCounts {
 impl Extents {
     /// What was counted.
     pub(crate) fn counts(&self) -> ExtentCounts {
-        self.counts
+        let (hits, hits_cached) = (self.hits.load(), self.hits_cached.load());
+        let lookups = hits + self.misses.load();
+        ExtentCounts { extents: self.count, lookups, hits, hits_cached }
     }
 
     /// Whether there are none at all.
@@ -84,13 +93,18 @@ impl Extents {
     }
 
     /// Where block `index` is, and how many follow it side by side.
-    pub(crate) fn look_up(&mut self, ino: Nid, index: u64) -> Option<(BlockAddr, u64)> {
-        self.counts.lookups += 1;
-        let file = self.files.get_mut(&ino)?;
-        let (first, extent) = file.around(index)?;
-        self.counts.hits += 1;
-        self.counts.hits_cached += u64::from(file.last == first);
-        file.last = first;
+    pub(crate) fn look_up(&self, ino: Nid, index: u64) -> Option<(BlockAddr, u64)> {
+        let found = self.files.get(&ino).and_then(|file| Some((file, file.around(index)?)));
+        let Some((file, (first, extent))) = found else {
+            self.misses.fetch_add(1);
+            return None;
+        };
+        self.hits.fetch_add(1);
+        if file.last.load() == first {
+            self.hits_cached.fetch_add(1);
+        } else {
+            file.last.store(first);
+        }
         let skip = index - first;
         Some((extent.addr + skip as BlockAddr, extent.len - skip))
     }
@@ -112,17 +126,17 @@ impl Extents {
             && u64::from(before.addr) + before.len == u64::from(addr)
         {
             (start, addr, len) = (first, before.addr, before.len + len);
-            self.counts.extents -= 1;
+            self.count -= 1;
         }
         if let Some(behind) = file.extents.get(&(start + len)).copied()
             && u64::from(behind.addr) == u64::from(addr) + len
         {
             file.extents.remove(&(start + len));
-            self.counts.extents -= 1;
+            self.count -= 1;
             len += behind.len;
         }
         file.extents.insert(start, Extent { len, addr });
-        self.counts.extents += 1;
+        self.count += 1;
     }
 
     /// Forgets where block `index` is, for its address changes.
@@ -139,18 +153,18 @@ impl Extents {
             touched.map(|(first, extent)| (*first, *extent)).collect();
         for (first, extent) in touched {
             file.extents.remove(&first);
-            self.counts.extents -= 1;
+            self.count -= 1;
             let end = first + extent.len;
             let (front, back) =
                 (blocks.start.saturating_sub(first), end.saturating_sub(blocks.end));
             if front >= least {
                 file.extents.insert(first, Extent { len: front, ..extent });
-                self.counts.extents += 1;
+                self.count += 1;
             }
             if back >= least {
                 let addr = extent.addr + (blocks.end - first) as BlockAddr;
                 file.extents.insert(blocks.end, Extent { len: back, addr });
-                self.counts.extents += 1;
+                self.count += 1;
             }
         }
         if file.extents.is_empty() {
@@ -161,13 +175,13 @@ impl Extents {
     /// Forgets all of file `ino`.
     pub(crate) fn forget(&mut self, ino: Nid) {
         if let Some(file) = self.files.remove(&ino) {
-            self.counts.extents -= file.extents.len() as u64;
+            self.count -= file.extents.len() as u64;
         }
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.counts.extents = 0;
+        self.count = 0;
         self.files.clear();
     }
 }

@@ -13,6 +13,7 @@ use crate::ondisk::summary::{RawSummary, RawSummaryBlock, TYPE_DATA};
 use crate::ondisk::{
     ADDRS_PER_BLOCK, BLOCK_SIZE, BlockAddr, COMPRESS_ADDR, NEW_ADDR, NULL_ADDR, Nid, is_data_addr,
 };
+use drive::Lba;
 use vfs::Errno;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
@@ -168,6 +169,40 @@ pub(crate) trait Mapping: See {
             Lookup::Hole { .. } => Ok(NULL_ADDR),
         }
     }
+
+    /// Slots of the same node from `slot` on, itself included.
+    fn slots_from(&mut self, ino: Nid, slot: Slot) -> Result<u64, Self::Error> {
+        let addrs = self.view(ino)?.layout().addr_counts();
+        let all = if slot.nid == ino { addrs.inode } else { addrs.node };
+        Ok(u64::from(all).saturating_sub(slot.ofs_in_node.into()).max(1))
+    }
+
+    /// Where block `index` is on the drive, with those of the next `most - 1` that follow it there
+    /// and are known by the same extent or node; `None` if it is in no place of its own.
+    fn run_from(
+        &mut self,
+        ino: Nid,
+        index: u64,
+        most: u64,
+    ) -> Result<Option<Range<Lba>>, Self::Error> {
+        if self.engine().options.extent_cache
+            && let Some((addr, len)) = self.shard(ino)?.extents.look_up(ino, index)
+        {
+            return Ok(Some(addr.into()..Lba::from(addr) + len.min(most)));
+        }
+        let Lookup::Slot(slot) = self.lookup_slot(ino, index)? else { return Ok(None) };
+        let addr = self.addr_in(slot)?;
+        if !is_data_addr(addr) {
+            return Ok(None);
+        }
+        let first = Lba::from(addr);
+        let most = self.slots_from(ino, slot)?.min(most);
+        let mut len = 1;
+        while len < most && Lba::from(self.addr_in(slot.behind(len))?) == first + len {
+            len += 1;
+        }
+        Ok(Some(first..first + len))
+    }
 }
 
 impl<S: See> Mapping for S {}
@@ -271,13 +306,6 @@ impl Engine {
             }));
         }
         Ok(differing)
-    }
-
-    /// Slots of the same node from `slot` on, itself included.
-    pub(crate) fn slots_from(&mut self, ino: Nid, slot: Slot) -> Result<u64> {
-        let addrs = self.layout(ino)?.addr_counts();
-        let all = if slot.nid == ino { addrs.inode } else { addrs.node };
-        Ok(u64::from(all).saturating_sub(slot.ofs_in_node.into()).max(1))
     }
 
     /// First block in `range` that is allocated (`want`) or not.

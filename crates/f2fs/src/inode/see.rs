@@ -33,6 +33,9 @@ pub(crate) trait See: Sized {
     /// The volume itself.
     fn engine(&self) -> &Engine;
 
+    /// The shard with what is cached of inode `ino`.
+    fn shard(&mut self, ino: Nid) -> Result<&Shard, Self::Error>;
+
     /// Inode `ino`; `ENOENT` if no inode has that number.
     fn view(&mut self, ino: Nid) -> Result<InodeView<'_>, Self::Error>;
 
@@ -112,6 +115,10 @@ impl See for Engine {
 
     fn engine(&self) -> &Engine {
         self
+    }
+
+    fn shard(&mut self, ino: Nid) -> Result<&Shard> {
+        Ok(self.inodes.of(ino))
     }
 
     fn view(&mut self, ino: Nid) -> Result<InodeView<'_>> {
@@ -215,11 +222,6 @@ impl<'a, S: Sight<'a>> Glance<'a, S> {
     pub(crate) fn volume(&self) -> &'a Engine {
         self.engine
     }
-
-    /// The shard with what is cached of inode `ino`.
-    pub(crate) fn shard(&mut self, ino: Nid) -> Result<&Shard, Unseen> {
-        self.sight.shard(self.engine, ino).ok_or(Unseen::Absent)
-    }
 }
 
 /// One inode or a few, to be changed concurrently with changes of other inodes.
@@ -264,6 +266,10 @@ impl<'a, S: Sight<'a>> See for Glance<'a, S> {
 
     fn engine(&self) -> &Engine {
         self.engine
+    }
+
+    fn shard(&mut self, ino: Nid) -> Result<&Shard, Unseen> {
+        self.sight.shard(self.engine, ino).ok_or(Unseen::Absent)
     }
 
     fn view(&mut self, ino: Nid) -> Result<InodeView<'_>, Unseen> {
@@ -325,6 +331,14 @@ impl F2fs {
         look: impl FnOnce(&mut Glance<'_>) -> Result<T, Unseen>,
     ) -> Result<Option<T>> {
         let _span = cores::span(cores::Stage::Syscall);
+        self.glance_within(look)
+    }
+
+    /// As [`F2fs::glance`], for a caller that has begun its stage.
+    pub(crate) fn glance_within<T>(
+        &self,
+        look: impl FnOnce(&mut Glance<'_>) -> Result<T, Unseen>,
+    ) -> Result<Option<T>> {
         let volume = self.look();
         cores::charge(cores::Stage::Inode);
         volume.check_usable()?;
@@ -362,6 +376,19 @@ impl F2fs {
         cores::charge(cores::Stage::Inode);
         // Errors are dropped: the exclusive retry reports them precisely.
         Ok(change(&mut own).ok())
+    }
+
+    /// Puts into memory what the drive has of inode `ino`. Possible on a volume that nobody may
+    /// change, and while a checkpoint is written; `None` if it takes more than the inode.
+    pub(crate) fn own_cache<T>(
+        &self,
+        ino: Nid,
+        fill: impl FnOnce(&mut Own<'_>) -> Result<T, Unseen>,
+    ) -> Option<T> {
+        let volume = self.look();
+        let sight = Owned::new(&volume.inodes, [ino])?;
+        cores::charge(cores::Stage::Inode);
+        fill(&mut Own { engine: &volume, sight }).ok()
     }
 
     /// Changes what has locks of its own within an inode, under the shared lock of its shard;

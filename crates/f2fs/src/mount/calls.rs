@@ -1,13 +1,9 @@
 //! POSIX on top of a mounted volume.
 
-use std::ops::Range;
-
-use drive::Blocks;
-use queue::IoError;
-use vfs::file::{self, Miss, Write};
+use vfs::file::Write;
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Health, Hold, Ino,
-    RenameFlags, Seek, SetAttr, StatFs, WriteBack, XattrMode,
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Health, Ino, RenameFlags,
+    Seek, SetAttr, StatFs, WriteBack, XattrMode,
 };
 
 use crate::F2fs;
@@ -15,6 +11,7 @@ use crate::alloc::gc::OPERATION_PAGES;
 use crate::dir::entries::Names;
 use crate::dir::namei::{NameIn, NewInode};
 use crate::error::Result;
+use crate::file::read_write::Next;
 use crate::fsync;
 use crate::inode::attr::Stat;
 use crate::inode::protected::Protected;
@@ -50,36 +47,6 @@ pub(crate) struct InMemory {
 }
 
 impl F2fs {
-    /// Reads the blocks of a miss into memory. The volume is not locked while the drive works.
-    fn fetch<'a>(
-        &'a self,
-        mut volume: Hold<'a, Engine>,
-        miss: Miss<Nid>,
-    ) -> Result<Hold<'a, Engine>> {
-        if volume.must_hold_to_read(&miss)? {
-            file::read_miss(&mut *volume, miss)?;
-            return Ok(volume);
-        }
-        let (mut volume, version, blocks) = self.read_unlocked(volume, &miss);
-        volume.end_reading(&miss, version, blocks)?;
-        Ok(volume)
-    }
-
-    /// Reads the blocks of a miss while others have the volume. Also returns the checkpoint's
-    /// version before that; see [`Engine::end_reading`].
-    pub(crate) fn read_unlocked<'a>(
-        &'a self,
-        mut volume: Hold<'a, Engine>,
-        miss: &Miss<Nid>,
-    ) -> (Hold<'a, Engine>, u64, Result<Blocks, IoError>) {
-        let version = volume.begin_reading(miss);
-        drop(volume);
-        let Range { start, end } = miss.blocks;
-        let blocks = self.queue().read_blocks(start, (end - start) as u32);
-        self.iostat.add_blocks(Moved::FsDataRead, (end - start) as usize);
-        (self.lock(), version, blocks)
-    }
-
     /// Writes as much as one operation may write.
     pub(crate) fn write_some(&self, ino: Nid, offset: u64, data: &[u8]) -> Result<usize> {
         let done = self.write_in_memory(ino, offset, data)?;
@@ -292,23 +259,28 @@ impl FileSystem for F2fs {
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
         let ino = nid(ino)?;
-        let seen = self.glance(|volume| {
+        let _span = cores::span(cores::Stage::Syscall);
+        let mut done = 0;
+        while let Some((len, next)) = self.glance_within(|volume| {
             volume.check_regular(ino)?;
-            volume.read(ino, offset, buf)
-        })?;
-        let (mut done, len) = seen.unwrap_or((0, usize::MAX));
-        self.iostat.add(Moved::AppBufferedRead, done);
-        if done == len {
-            return Ok(done);
+            volume.read(ino, offset + done as u64, &mut buf[done..])
+        })? {
+            done += len;
+            self.iostat.add(Moved::AppBufferedRead, len);
+            match next {
+                Next::Done => return Ok(done),
+                Next::Read(reading) if self.read_into_cache(&reading) => {}
+                Next::Read(_) | Next::Hold => break,
+            }
         }
-        let mut volume = self.unseen()?;
+        let (mut volume, mut holds) = (self.unseen()?, false);
         volume.check_regular(ino)?;
         loop {
             let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
             self.iostat.add(Moved::AppBufferedRead, part.len);
             done += part.len;
             let Some(miss) = part.miss else { return Ok(done) };
-            volume = self.fetch(volume, miss)?;
+            (volume, holds) = self.fetch(volume, miss, holds)?;
         }
     }
 

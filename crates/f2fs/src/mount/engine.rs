@@ -5,11 +5,9 @@
 //! changes concurrently. [`crate::F2fs`] unlocks the volume wherever an fsync waits for the drive.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use cores::{Line, Mutex};
-use drive::Lba;
 use queue::Verb;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
@@ -95,8 +93,6 @@ pub(crate) struct Engine {
     pub(crate) last_checkpoint: cores::Nanos,
     /// How many operations have begun, which shows when the volume is quiet.
     pub(crate) operations: u64,
-    /// Runs of blocks that are being read without the lock. They must not be written in place.
-    pub(crate) reading: Vec<Range<Lba>>,
     /// Files with a failed write for which no fsync was waiting. The next fsync reports it, once
     /// (`errseq_t`).
     pub(crate) write_errors: FxHashSet<Nid>,

@@ -40,11 +40,13 @@ bitflags! {
         const EARLY_REUSE = 16384;
         /// Overwrites under `range_lock=page` do not lock their range, but one page after another.
         const NO_RANGE_LOCK = 32768;
+        /// What was read with nothing locked counts, whatever was written meanwhile.
+        const TRUST_READS = 65536;
     }
 }
 
 /// The faults by their names on the command line.
-const INJECT_NAMES: [(&str, Inject); 16] = [
+const INJECT_NAMES: [(&str, Inject); 17] = [
     ("drop-flush", Inject::DROP_FLUSH),
     ("drop-preflush", Inject::DROP_PREFLUSH),
     ("skip-wp-check", Inject::SKIP_WP_CHECK),
@@ -61,6 +63,7 @@ const INJECT_NAMES: [(&str, Inject); 16] = [
     ("believe-torn", Inject::BELIEVE_TORN),
     ("early-reuse", Inject::EARLY_REUSE),
     ("no-range-lock", Inject::NO_RANGE_LOCK),
+    ("trust-reads", Inject::TRUST_READS),
 ];
 
 impl Inject {

@@ -159,7 +159,6 @@ impl Parts {
             health: Health::Sound,
             last_checkpoint: cores::now(),
             operations: 0,
-            reading: Vec::new(),
             write_errors: FxHashSet::default(),
             repairing: false,
             witness: None,

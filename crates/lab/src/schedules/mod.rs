@@ -9,6 +9,7 @@ mod contents;
 mod names;
 mod primitives;
 mod ranges;
+mod uncached;
 mod volumes;
 
 use std::any::Any;
@@ -56,12 +57,13 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 19] = [
+pub static ALL: [Structure; 20] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
     volumes::INODE,
     ranges::RANGES,
+    uncached::UNCACHED,
     names::NODES,
     names::NAMES,
     names::REPLACE,

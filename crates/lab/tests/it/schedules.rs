@@ -39,7 +39,9 @@ fn explored_with(mount_opts: &str, structure: &str, count: u64) -> Explored {
 }
 
 fn range_locks_hold(count: u64) {
-    for name in ["ranges", "inode", "fsync", "checkpoint", "cleaner", "truncate", "reuse"] {
+    for name in
+        ["ranges", "inode", "fsync", "checkpoint", "cleaner", "truncate", "reuse", "uncached"]
+    {
         let found = explored_with("range_lock=page", name, count);
         assert_eq!(found.failed, [], "{name}");
     }
@@ -65,6 +67,13 @@ fn a_range_lock_that_is_left_out_is_found() {
     let failed = found.failed.first().expect("some schedule needs the range lock");
     assert!(failed.what.contains("half an overwrite was read"), "{}", failed.what);
     assert!(failed.replay.contains("range_lock=page,inject=no-range-lock --seed"));
+}
+
+#[test]
+fn a_read_that_counts_whatever_was_written_is_found() {
+    let found = explored_with("inject=trust-reads", "uncached", SHARE);
+    let failed = found.failed.first().expect("a direct write while a page is read");
+    assert!(failed.what.contains("was read after"), "{}", failed.what);
 }
 
 /// A share of what [`many_schedules`] runs.

@@ -17,12 +17,15 @@ const CORES: [u64; 5] = [1, 4, 15, 60, 120];
 
 /// Where an fsync has no flush to wait for.
 const WITHOUT_CACHE: &str = "sz985";
+/// Reads of 4 KiB a second that this drive can do, of its data sheet.
+const READS_MOST: f64 = 750e3;
 
 /// A load, and how often each core does it.
 #[derive(Clone, Copy)]
 struct Part {
     load: &'static str,
     ops: u64,
+    direct: bool,
     seed: u64,
 }
 
@@ -36,7 +39,7 @@ impl Part {
             machine: MACHINE.into(),
             cores: CORES.to_vec(),
             ops: Some(self.ops),
-            direct: false,
+            direct: self.direct,
             seed: self.seed,
             profile_locks: false,
         };
@@ -50,7 +53,7 @@ fn outcome(cores: u64, what: &str, paper: &str, ours: f64, unit: &'static str) -
 
 /// 7a: DWSL, each core overwrites a block of its own file and fsyncs.
 pub(super) fn fsyncs(seed: u64) -> Result<Vec<Row>> {
-    let part = Part { load: "DWSL", ops: 60, seed };
+    let part = Part { load: "DWSL", ops: 60, direct: false, seed };
     let both = |drive: &str| -> Result<_> {
         let f2fs = part.rates(drive, "")?;
         Ok(f2fs.into_iter().zip(part.rates(&format!("pm+{drive}"), "hybrid")?))
@@ -70,12 +73,27 @@ pub(super) fn fsyncs(seed: u64) -> Result<Vec<Row>> {
 
 /// 7b: DRBM, each core reads its own block of one file.
 pub(super) fn reads(seed: u64) -> Result<Vec<Row>> {
-    of_one_file(Part { load: "DRBM", ops: 4000, seed })
+    let part = Part { load: "DRBM", ops: 4000, direct: false, seed };
+    let mut rows = of_one_file(part)?;
+    for drive in [DRIVE, WITHOUT_CACHE] {
+        let part = Part { ops: 200, direct: true, ..part };
+        let rates = part.rates(&format!("pm+{drive}"), "hybrid")?;
+        for (cores, rate) in CORES.into_iter().zip(&rates) {
+            let what = format!("hybridF2FS, direct on {drive}");
+            rows.push(outcome(cores, &what, "", rate / 1e3, "k/s"));
+        }
+        if drive == WITHOUT_CACHE {
+            let share = rates.last().copied().unwrap_or(0.0) / READS_MOST;
+            let row = outcome(120, "of the drive's bandwidth", "all", 100.0 * share, "%");
+            rows.push(row.within(90.0, 101.0));
+        }
+    }
+    Ok(rows)
 }
 
 /// 7c: DWOM, each core overwrites its own block of one file.
 pub(super) fn overwrites(seed: u64) -> Result<Vec<Row>> {
-    of_one_file(Part { load: "DWOM", ops: 4000, seed })
+    of_one_file(Part { load: "DWOM", ops: 4000, direct: false, seed })
 }
 
 /// How both scale on one file: that of F2FS depends on how it locks, so its rows have no figure of
