@@ -39,8 +39,9 @@ impl Server {
         }
         let reads = args.flags & O_ACCMODE != O_WRONLY && args.flags & O_NOATIME == 0;
         let must_see_read = reads && self.is_atime_due(ino)?.is_some();
-        self.fs.opened(ino, false).map_err(errno)?;
-        reply.put(&self.open_out(ino, args.flags, !must_see_read));
+        let handle = self.new_handle(args.flags);
+        self.fs.opened(ino, handle, false).map_err(errno)?;
+        reply.put(&self.open_out(ino, handle, !must_see_read));
         Ok(())
     }
 
@@ -76,7 +77,7 @@ impl Server {
     pub(super) fn fsync(&self, request: &Request<'_>) -> Done {
         let args: FsyncIn = request.args()?;
         let datasync = args.fsync_flags & FSYNC_FDATASYNC != 0;
-        self.fs.fsync(self.ino(request.header.nodeid), datasync).map_err(errno)
+        self.fs.fsync_through(self.ino(request.header.nodeid), args.fh, datasync).map_err(errno)
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Done {
@@ -140,16 +141,20 @@ impl Server {
         Ok(if seek == Seek::Data { offset } else { size })
     }
 
-    /// Every request names its inode. A handle only says who ends an atomic write, and how it was
-    /// opened.
-    pub(super) fn open_out(&self, ino: Ino, flags: u32, keep_cache: bool) -> OpenOut {
-        let keep = if keep_cache && !self.behaviour.uncached { FOPEN_KEEP_CACHE } else { 0 };
-        let mut fh = self.handles.fetch_add(HANDLE_STEP, Ordering::Relaxed);
-        if flags & O_ACCMODE != O_RDONLY {
-            fh |= HANDLE_WRITES;
+    /// Every request names its inode. A handle only says who ends an atomic write, who was told of
+    /// a loss, and how it was opened.
+    pub(super) fn new_handle(&self, flags: u32) -> u64 {
+        let number = self.handles.fetch_add(HANDLE_STEP, Ordering::Relaxed);
+        match flags & O_ACCMODE {
+            O_RDONLY => number,
+            O_RDWR => number | HANDLE_WRITES | HANDLE_MAPPABLE,
+            _ => number | HANDLE_WRITES,
         }
-        if flags & O_ACCMODE == O_RDWR {
-            fh |= HANDLE_MAPPABLE;
+    }
+
+    pub(super) fn open_out(&self, ino: Ino, fh: u64, keep_cache: bool) -> OpenOut {
+        let keep = if keep_cache && !self.behaviour.uncached { FOPEN_KEEP_CACHE } else { 0 };
+        if fh & HANDLE_MAPPABLE != 0 {
             self.nodes.opened_mappable(ino);
         }
         OpenOut { fh, open_flags: keep | FOPEN_PARALLEL_DIRECT_WRITES, backing_id: 0 }
@@ -163,7 +168,7 @@ impl Server {
         if args.fh & HANDLE_MAPPABLE != 0 {
             self.nodes.closed_mappable(ino);
         }
-        self.fs.closed(ino);
+        self.fs.closed(ino, args.fh);
         if self.nodes.atomic_by(ino) == Some(args.fh) {
             self.abort_atomic_write(ino)?;
         }

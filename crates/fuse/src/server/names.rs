@@ -70,9 +70,10 @@ impl Server {
             self.fs.create(parent, name, perm, creator(request))
         })?;
         self.nodes.set_unprivileged(attr.ino, true);
-        self.fs.opened(attr.ino, true).map_err(errno)?;
+        let handle = self.new_handle(args.flags);
+        self.fs.opened(attr.ino, handle, true).map_err(errno)?;
         reply.put(&self.entry(parent, &attr));
-        reply.put(&self.open_out(attr.ino, args.flags, true));
+        reply.put(&self.open_out(attr.ino, handle, true));
         Ok(())
     }
 
@@ -82,10 +83,11 @@ impl Server {
         let (args, _) = request.args_and_name::<CreateIn>()?;
         let perm = self.new_perm(parent, args.mode, args.umask);
         let attr = self.fs.tmpfile(parent, perm, creator(request)).map_err(errno)?;
-        self.fs.opened(attr.ino, true).map_err(errno)?;
+        let handle = self.new_handle(args.flags);
+        self.fs.opened(attr.ino, handle, true).map_err(errno)?;
         self.nodes.looked_up_nameless(attr.ino);
         reply.put(&self.entry_out(&attr));
-        reply.put(&self.open_out(attr.ino, args.flags, true));
+        reply.put(&self.open_out(attr.ino, handle, true));
         Ok(())
     }
 

@@ -84,6 +84,18 @@ impl Harness {
         })
     }
 
+    /// An fsync, through a handle if that is known.
+    pub(super) fn fsync_by(&self, ino: Ino, handle: Option<u64>, datasync: bool) -> Result<()> {
+        let event = self.event(Call::Fsync, At::Inode(ino), None);
+        self.around(event.as_ref(), || {
+            event.iter().for_each(|event| self.faults.lock().fsynced(event));
+            self.with(|volume| {
+                let covered = self.notes.lock().cover(ino, handle)?;
+                volume.fsync(ino, datasync).inspect_err(|_| self.notes.lock().uncover(covered))
+            })
+        })
+    }
+
     fn attr(&self, attr: Attr) -> Attr {
         self.notes.lock().shown(attr)
     }
@@ -236,14 +248,7 @@ impl FileSystem for Harness {
     }
 
     fn fsync(&self, ino: Ino, datasync: bool) -> Result<()> {
-        let event = self.event(Call::Fsync, At::Inode(ino), None);
-        self.around(event.as_ref(), || {
-            event.iter().for_each(|event| self.faults.lock().fsynced(event));
-            self.with(|volume| {
-                let covered = self.notes.lock().cover(ino)?;
-                volume.fsync(ino, datasync).inspect_err(|_| self.notes.lock().uncover(covered))
-            })
-        })
+        self.fsync_by(ino, None, datasync)
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What a cut has taken from open files, found by comparing each with what it was before. That no
+//! What a cut has taken from files, found by comparing each with what it was before. That no
 //! fsync has covered a change does not tell: another file's commit may have.
 
 use std::hash::Hasher;
@@ -12,15 +12,15 @@ use vfs::{Ino, Result};
 const COMPARED_MAX: u64 = 64 << 20;
 const CHUNK: usize = 64 << 10;
 
-/// An open file with changes that no fsync has covered.
-pub(super) struct OpenFile {
+/// A file with changes that no fsync has covered.
+pub(super) struct DirtyFile {
     ino: Ino,
     ranges: Vec<Range<u64>>,
     /// As it was; `None` if that is not known.
     digest: Option<u64>,
 }
 
-impl OpenFile {
+impl DirtyFile {
     pub(super) fn of(volume: &dyn Volume, ino: Ino, ranges: Vec<Range<u64>>) -> Self {
         let digest = digest(volume, ino, &ranges).ok().flatten();
         Self { ino, ranges, digest }

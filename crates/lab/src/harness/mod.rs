@@ -6,8 +6,8 @@
 //! Inodes that the cut took are gone for whoever has them open (`ESTALE`), even if a new file gets
 //! the same number: it is shown with another generation.
 //!
-//! An fsync never confirms what was lost: if the cut took changes of a file that somebody has open,
-//! each fsync of it fails with `EIO` until everybody has closed it.
+//! Users are told of what was lost as a kernel tells them of failed write-back: an fsync of the
+//! file, or of the directory with the name, fails with `EIO` once for each of them (`told`).
 
 mod calls;
 mod faults;
@@ -15,6 +15,7 @@ mod keep;
 mod lost;
 mod names;
 mod notes;
+mod told;
 mod torn;
 mod unsynced;
 mod volume;
@@ -241,7 +242,7 @@ impl Harness {
         if matches!(present, Present::Unmounted(_)) {
             return Err("it is unmounted".into());
         }
-        let open = present.volume().map(|volume| self.notes.lock().open_files(volume));
+        let dirty = present.volume().map(|volume| self.notes.lock().dirty_files(volume));
         for drive in &self.below.emulated {
             drive.cut(seed);
         }
@@ -250,7 +251,7 @@ impl Harness {
         drop(self.maintenance.lock().take());
         *present = Present::Lost;
         let volume = self.mount_again(seed)?;
-        self.notes.lock().survive(&*volume, &open.unwrap_or_default());
+        self.notes.lock().survive(&*volume, &dirty.unwrap_or_default());
         self.losses.fetch_add(1, Ordering::Relaxed);
         *present = self.begin(volume);
         Ok(())

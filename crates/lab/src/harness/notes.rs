@@ -8,8 +8,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::kind::Volume;
 use vfs::{Attr, Errno, Ino, RenameFlags, Result};
 
-use super::lost::OpenFile;
+use super::lost::DirtyFile;
 use super::names::{Name, Names};
+use super::told::Told;
 use super::unsynced::{NameChange, Ranges, UnsyncedFile};
 
 /// The most changes of names that are kept; others are forgotten, the report then says less.
@@ -42,8 +43,7 @@ pub(super) struct Notes {
     taken: FxHashMap<Ino, u32>,
     /// What is still to come of users of inodes that are gone.
     owed: FxHashMap<Ino, Owed>,
-    /// Files of which the cut took changes, and that have been open since.
-    lost: FxHashSet<Ino>,
+    told: Told,
     dirty: BTreeMap<Ino, Ranges>,
     /// Names that changed, whether they are new, and of which inode they are.
     changes: BTreeMap<Name, (bool, Ino)>,
@@ -64,7 +64,7 @@ impl Notes {
             gone: FxHashSet::default(),
             taken: FxHashMap::default(),
             owed: FxHashMap::default(),
-            lost: FxHashSet::default(),
+            told: Told::default(),
             dirty: BTreeMap::new(),
             changes: BTreeMap::new(),
         }
@@ -132,6 +132,7 @@ impl Notes {
         if !used && !self.names.has(ino) {
             self.known.remove(&ino);
             self.dirty.remove(&ino);
+            self.told.forget(ino);
         }
     }
 
@@ -159,11 +160,13 @@ impl Notes {
         last
     }
 
-    pub(super) fn opened(&mut self, ino: Ino) {
+    pub(super) fn opened(&mut self, ino: Ino, handle: u64) {
+        self.told.opened(ino, handle);
         self.known.entry(ino).or_default().users += 1;
     }
 
-    pub(super) fn closed(&mut self, ino: Ino) {
+    pub(super) fn closed(&mut self, ino: Ino, handle: u64) {
+        self.told.closed(handle);
         if let Some(owed) = self.owed.get_mut(&ino).filter(|owed| owed.closes > 0) {
             owed.closes -= 1;
             return;
@@ -171,7 +174,6 @@ impl Notes {
         let Some(known) = self.known.get_mut(&ino) else { return };
         known.users = known.users.saturating_sub(1);
         if known.users == 0 {
-            self.lost.remove(&ino);
             self.forget_unused(ino);
         }
     }
@@ -182,12 +184,11 @@ impl Notes {
         range.into_iter().for_each(|range| ranges.add(range));
     }
 
-    /// An fsync of `ino` begins. Fails if a cut took what it should have confirmed.
-    pub(super) fn cover(&mut self, ino: Ino) -> Result<Covered> {
+    /// An fsync of `ino` begins. Fails if its caller has still to be told that a cut took what it
+    /// should have confirmed.
+    pub(super) fn cover(&mut self, ino: Ino, handle: Option<u64>) -> Result<Covered> {
         self.enter(ino)?;
-        if self.lost.contains(&ino) {
-            return Err(Errno::IO.into());
-        }
+        self.told.tell(ino, handle)?;
         let files = self.dirty.remove(&ino).map(|ranges| (ino, ranges));
         // Of a directory its names, of a file the names it has now.
         let within = self.changes.range((ino, Vec::new())..(ino.saturating_add(1), Vec::new()));
@@ -214,18 +215,25 @@ impl Notes {
         }
     }
 
-    /// The open files with changes that no fsync has covered.
-    pub(super) fn open_files(&self, volume: &dyn Volume) -> Vec<OpenFile> {
-        let is_open = |ino: &Ino| self.known.get(ino).is_some_and(|known| known.users > 0);
-        let open = self.dirty.iter().filter(|(ino, _)| is_open(ino));
-        open.map(|(ino, ranges)| OpenFile::of(volume, *ino, ranges.list())).collect()
+    /// The files with changes that no fsync has covered, if anybody is there who can be told that
+    /// they are lost.
+    pub(super) fn dirty_files(&self, volume: &dyn Volume) -> Vec<DirtyFile> {
+        if !self.told.has_users() {
+            return Vec::new();
+        }
+        let of = |(ino, ranges): (&Ino, &Ranges)| DirtyFile::of(volume, *ino, ranges.list());
+        self.dirty.iter().map(of).collect()
     }
 
-    /// The cut has taken what was not durable, and `volume` is what is left. `open` were the open
-    /// files before it.
-    pub(super) fn survive(&mut self, volume: &dyn Volume, open: &[OpenFile]) {
-        let changed = open.iter().filter(|file| !file.is_same(volume));
-        self.lost.extend(changed.map(OpenFile::ino));
+    /// The cut has taken what was not durable, and `volume` is what is left. `dirty` were the
+    /// files of [`Notes::dirty_files`] before it.
+    pub(super) fn survive(&mut self, volume: &dyn Volume, dirty: &[DirtyFile]) {
+        if self.told.has_users() {
+            let changed = dirty.iter().filter(|file| !file.is_same(volume));
+            let directories = self.changes.iter().filter(|change| !stands(volume, change));
+            let directories = directories.map(|((dir, _), _)| *dir);
+            self.told.lost(changed.map(DirtyFile::ino).chain(directories));
+        }
         self.dirty.clear();
         self.changes.clear();
         let known: Vec<(Ino, Known)> =
@@ -249,7 +257,7 @@ impl Notes {
     /// The cut took an inode.
     fn take(&mut self, ino: Ino, known: Known) {
         self.known.remove(&ino);
-        self.lost.remove(&ino);
+        self.told.forget(ino);
         self.gone.insert(ino);
         *self.taken.entry(ino).or_default() += 1;
         let owed = self.owed.entry(ino).or_default();
@@ -279,4 +287,11 @@ impl Notes {
         });
         (files.collect(), changes.collect())
     }
+}
+
+/// Whether a change of a name is there on what is left.
+fn stands(volume: &dyn Volume, change: &(&Name, &(bool, Ino))) -> bool {
+    let ((dir, name), (added, ino)) = change;
+    let found = volume.lookup(*dir, name).ok().map(|attr| attr.ino);
+    found == added.then_some(*ino)
 }

@@ -72,22 +72,26 @@ impl Volume for Harness {
         self.with(|volume| volume.shut_down(how))
     }
 
-    fn opened(&self, ino: Ino, made: bool) -> Result<()> {
+    fn opened(&self, ino: Ino, handle: u64, made: bool) -> Result<()> {
         let open = || {
             self.with(|volume| {
                 let mut notes = self.notes.lock();
                 notes.enter(ino)?;
-                notes.opened(ino);
+                notes.opened(ino, handle);
                 drop(notes);
-                volume.opened(ino, made)
+                volume.opened(ino, handle, made)
             })
         };
         if made { open() } else { self.observed(Call::Open, At::Inode(ino), None, open) }
     }
 
-    fn closed(&self, ino: Ino) {
-        self.notes.lock().closed(ino);
-        self.ask((), |volume| volume.closed(ino));
+    fn closed(&self, ino: Ino, handle: u64) {
+        self.notes.lock().closed(ino, handle);
+        self.ask((), |volume| volume.closed(ino, handle));
+    }
+
+    fn fsync_through(&self, ino: Ino, handle: u64, datasync: bool) -> Result<()> {
+        self.fsync_by(ino, Some(handle), datasync)
     }
 
     fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> Result<Attr> {

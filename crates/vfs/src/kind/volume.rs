@@ -151,17 +151,25 @@ pub trait Volume: FileSystem {
         Err(Errno::OPNOTSUPP.into())
     }
 
-    /// A user has opened `ino`, until [`Volume::closed`]; `made` says that the same call made it.
-    /// This keeps nothing alive, as [`FileSystem::open`] does: it is for volumes that watch their
-    /// users. If it fails, so does the user's open.
-    fn opened(&self, ino: Ino, made: bool) -> Result<()> {
-        let _ = (ino, made);
+    /// A user has opened `ino` as `handle`, until [`Volume::closed`]; no other open has that
+    /// number, and `made` says that the same call made the file. This keeps nothing alive, as
+    /// [`FileSystem::open`] does: it is for volumes that watch their users. If it fails, so does
+    /// the user's open.
+    fn opened(&self, ino: Ino, handle: u64, made: bool) -> Result<()> {
+        let _ = (ino, handle, made);
         Ok(())
     }
 
     /// A user has closed `ino` for the last time through one open.
-    fn closed(&self, ino: Ino) {
-        let _ = ino;
+    fn closed(&self, ino: Ino, handle: u64) {
+        let _ = (ino, handle);
+    }
+
+    /// As [`FileSystem::fsync`], through one open: a volume that watches its users tells each of
+    /// them once what was lost.
+    fn fsync_through(&self, ino: Ino, handle: u64, datasync: bool) -> Result<()> {
+        let _ = handle;
+        self.fsync(ino, datasync)
     }
 
     /// Makes a file without a name, `O_TMPFILE`.
