@@ -2,7 +2,7 @@
 //! helper mount(8) calls for it. Exit status as in mount(8).
 
 mod control;
-mod lazyfs;
+mod harness;
 mod log;
 mod options;
 mod source;
@@ -18,7 +18,7 @@ use drive::linux::Access;
 use fuse::{Ended, Session};
 
 use control::Switch;
-use lazyfs::{Lazyfs, Running};
+use harness::{Orders, Running};
 use log::Log;
 use options::{Settings, usage, with_absolute_paths};
 use source::Served;
@@ -54,7 +54,8 @@ noallow_other; writeback: the kernel collects writes; io_uring: requests come ov
 writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
 threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v;
 lazyfs=CONFIG: the mount loses what is not durable when LazyFS's commands or its configuration say
-so, and goes on (docs: LazyFS), with modules=subdir and subdir=DIR, the root of CONFIG's paths.
+so, and goes on (docs: LazyFS), with modules=subdir and subdir=DIR, the root of CONFIG's paths;
+control=SOCKET: the same commands over a Unix socket, each answered by a line of JSON.
 Those of F2FS: cache=BYTES, how much memory pages may take, 256m by default, nodes up to three
 quarters as much again; fsync_mode=posix|strict|nobarrier, oprw, nobarrier, mode=, background_gc=,
 atgc, nodiscard, noinline_data, noinline_dentry, noinline_xattr, noextent_cache, norecovery, hybrid,
@@ -310,12 +311,11 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
     let log = open_log(dir, settings, in_background)?;
     let access = if settings.mount.read_only { Access::Read } else { Access::Write };
     let source = settings.source(image);
-    let lazyfs = settings.lazyfs.as_deref();
-    let mut lazyfs = lazyfs.map(|config| Lazyfs::open(config, in_background)).transpose()?;
+    let mut orders = Orders::open(settings, in_background)?;
     let mut served = source.open(access)?;
     let format = served.format;
     let root = settings.subdir.as_deref().unwrap_or(dir);
-    let harness = lazyfs.as_mut().map(|lazyfs| lazyfs.harness(&served, &source.options, root));
+    let harness = orders.as_mut().map(|orders| orders.harness(&served, &source.options, root));
     if let Some(harness) = &harness {
         served.volume = harness.clone();
     }
@@ -337,8 +337,8 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
         let_go().map_err(failed(dir))?;
     }
     switch.maintain();
-    let lazyfs = lazyfs.zip(harness);
-    let lazyfs = lazyfs.map(|(lazyfs, harness)| lazyfs.start(harness, session.kernel_cache()));
+    let orders = orders.zip(harness);
+    let running = orders.map(|(orders, harness)| orders.start(harness, session.kernel_cache()));
     let ended = session.wait();
     let mut served = switch.served.lock().take();
     if ended == Ok(Ended::Panicked) {
@@ -356,7 +356,7 @@ fn serve(image: &Path, dir: &Path, settings: &Settings, in_background: bool) -> 
         drop(maintenance.take());
         volume.unmount().map_err(|error| switch.lost(&**volume, &error))
     });
-    lazyfs.iter().for_each(Running::stop);
+    running.iter().for_each(Running::stop);
     // While the image is still locked: `umount` listens until it is free.
     switch.end(unmounted.as_ref().err().map(String::as_str));
     let failure = match (ended, unmounted) {

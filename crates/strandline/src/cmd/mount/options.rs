@@ -23,6 +23,8 @@ pub(super) struct Settings {
     pub(super) verbose: bool,
     /// `lazyfs=CONFIG`.
     pub(super) lazyfs: Option<PathBuf>,
+    /// `control=SOCKET`.
+    pub(super) control: Option<PathBuf>,
     /// `subdir=DIR`: where LazyFS's configurations believe the root to be.
     pub(super) subdir: Option<PathBuf>,
 }
@@ -38,7 +40,7 @@ impl Settings {
         let mut of_volume = Vec::new();
         let mut devices = Devices::default();
         let (mut log, mut verbose) = (None, false);
-        let (mut lazyfs, mut subdir, mut modules) = (None, None, false);
+        let (mut lazyfs, mut control, mut subdir, mut modules) = (None, None, None, false);
         for option in rest {
             match option.as_str() {
                 "timing=instant" => timing = Timing::Instant,
@@ -52,30 +54,35 @@ impl Settings {
                 text => match path_of(text) {
                     Some(("device", device)) => devices.others.push(device.into()),
                     Some(("lazyfs", config)) => lazyfs = Some(config.into()),
+                    Some(("control", socket)) => control = Some(socket.into()),
                     Some(("subdir", root)) => subdir = Some(root.into()),
                     Some((_, file)) => log = Some(file.into()),
                     None => of_volume.push(option),
                 },
             }
         }
-        mount.uncached = lazyfs.is_some();
-        check_lazyfs(&mount, remount, subdir.is_some() || modules)?;
+        mount.uncached = lazyfs.is_some() || control.is_some();
+        let of_lazyfs = lazyfs.is_none() && (subdir.is_some() || modules);
+        check_harness(&mount, remount, of_lazyfs)?;
         if mount.read_only {
             of_volume.push("ro".into());
         }
         let volume = of_volume.join(",");
         subjects::check_options(&volume).map_err(|error| usage(error.to_string()))?;
-        Ok(Self { remount, mount, volume, timing, devices, log, verbose, lazyfs, subdir })
+        Ok(Self { remount, mount, volume, timing, devices, log, verbose, lazyfs, control, subdir })
     }
 }
 
-/// Fails if `lazyfs=` has company that it cannot have, or `of_lazyfs` is without it.
-fn check_lazyfs(mount: &MountOptions, remount: bool, of_lazyfs: bool) -> Outcome<()> {
+/// Fails if `lazyfs=` or `control=` has company that it cannot have, or if options of `lazyfs=`
+/// `lack` it.
+fn check_harness(mount: &MountOptions, remount: bool, lack: bool) -> Outcome<()> {
     let wrong = match mount.uncached {
-        false if of_lazyfs => "subdir= and modules=subdir take lazyfs=CONFIG",
-        true if mount.read_only => "lazyfs= takes a mount that can be written",
-        true if mount.writeback => "lazyfs= must see each write, which writeback prevents",
-        true if remount => "lazyfs= cannot change on remount: unmount first",
+        _ if lack => "subdir= and modules=subdir take lazyfs=CONFIG",
+        true if mount.read_only => "lazyfs= and control= take a mount that can be written",
+        true if mount.writeback => {
+            "lazyfs= and control= must see each write, which writeback prevents"
+        }
+        true if remount => "lazyfs= and control= cannot change on remount: unmount first",
         _ => return Ok(()),
     };
     Err(usage(wrong.into()))
@@ -89,21 +96,23 @@ impl Settings {
             image: image.to_owned(),
             devices: self.devices.clone(),
             timing: self.timing,
-            cuttable: self.lazyfs.is_some(),
+            cuttable: self.mount.uncached,
             options: options.collect::<Vec<_>>().join(","),
         }
     }
 }
 
-/// The name and the path of `device=DEVICE`, `log=FILE`, `lazyfs=CONFIG` or `subdir=DIR`. Where
+/// The options with a path.
+const PATHS: [&str; 5] = ["device", "log", "lazyfs", "control", "subdir"];
+
+/// The name and the path of `device=DEVICE`, `log=FILE`, `lazyfs=CONFIG`, `control=SOCKET` or
+/// `subdir=DIR`. Where
 /// pNOVA's logs are (`log=inode`, `log=core`) is for the volume; files of these names are `./inode`
 /// and `./core`.
 fn path_of(option: &str) -> Option<(&str, &str)> {
     match option {
         "log=inode" | "log=core" => None,
-        _ => option
-            .split_once('=')
-            .filter(|(name, _)| matches!(*name, "device" | "log" | "lazyfs" | "subdir")),
+        _ => option.split_once('=').filter(|(name, _)| PATHS.contains(name)),
     }
 }
 
@@ -132,6 +141,12 @@ mod tests {
         assert_eq!(settings.subdir.as_deref(), Some(Path::new("/root")));
         assert!(settings.mount.uncached && settings.source(Path::new("image")).cuttable);
         for wrong in ["subdir=/root", "modules=subdir", "lazyfs=c,ro", "lazyfs=c,writeback"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        let settings = parse("control=s,noatime").ok().unwrap();
+        assert_eq!(settings.control.as_deref(), Some(Path::new("s")));
+        assert!(settings.mount.uncached && settings.lazyfs.is_none());
+        for wrong in ["control=s,ro", "control=s,writeback", "control=s,subdir=/root"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert!(!parse("noatime").ok().unwrap().mount.uncached);

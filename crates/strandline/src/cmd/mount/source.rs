@@ -43,7 +43,8 @@ impl Source {
         let opened = open(image, devices, access, *timing)
             .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
         if *cuttable && opened.emulated().is_empty() && opened.drive.pm().is_none() {
-            let why = "its power cannot be cut: lazyfs= takes an image, or persistent memory";
+            let why =
+                "its power cannot be cut: lazyfs= and control= take an image, or persistent memory";
             return Err(failed(image)(why));
         }
         let format = devices.kind.of(&opened.drive).map_err(failed(image))?;

@@ -350,15 +350,20 @@ impl Rig {
     }
 
     /// Waits until something is so.
-    pub(crate) fn eventually(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        for _ in 0..LOOKS {
-            if is_so() {
-                return;
-            }
-            cores::sleep(PAUSE_NS);
-        }
-        panic!("waited in vain: {what}");
+    pub(crate) fn eventually(&self, what: &str, is_so: impl FnMut() -> bool) {
+        eventually(what, is_so);
     }
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if is_so() {
+            return;
+        }
+        cores::sleep(PAUSE_NS);
+    }
+    panic!("waited in vain: {what}");
 }
 
 impl Drop for Rig {

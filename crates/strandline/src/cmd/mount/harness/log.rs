@@ -38,6 +38,11 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// One that nobody reads.
+    pub(super) fn none() -> Self {
+        Self { file: Mutex::new(None), to_stdout: false }
+    }
+
     /// A log that begins now; with the reason why there is no file, if one was wanted.
     pub(super) fn open(path: Option<&Path>, to_stdout: bool) -> (Self, Option<std::io::Error>) {
         // A script may empty the file while it is written.

@@ -14,7 +14,7 @@ const CACHE_BYTES: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Config {
     /// Where commands come from.
-    pub(super) fifo: PathBuf,
+    pub(super) fifo: Option<PathBuf>,
     /// Where it is said that a clear is done.
     pub(super) completed: Option<PathBuf>,
     /// The size of LazyFS's cache, of which shares are shown. Here nothing depends on it.
@@ -29,6 +29,20 @@ pub(super) struct Config {
 }
 
 impl Config {
+    /// Of a mount without a configuration, whose commands come from elsewhere.
+    pub(super) fn none() -> Self {
+        Self {
+            fifo: None,
+            completed: None,
+            cache_bytes: CACHE_BYTES,
+            evicts: false,
+            logs_calls: false,
+            logfile: None,
+            injections: Vec::new(),
+            complaints: Vec::new(),
+        }
+    }
+
     /// Relative paths are those below `beside`.
     pub(super) fn parse(text: &str, beside: &Path) -> Result<Self, String> {
         // The page writes what is no TOML.
@@ -50,14 +64,13 @@ impl Config {
             false => section(&all, "file system")?,
         };
         let mut config = Self {
-            fifo: path(&faults, "fifo_path")?.unwrap_or_else(|| beside.join(FIFO)),
+            fifo: path(&faults, "fifo_path")?.or_else(|| Some(beside.join(FIFO))),
             completed: path(&faults, "fifo_path_completed")?,
             cache_bytes: cache_bytes(&cache)?,
             evicts: cache.flag("apply_eviction")?.unwrap_or(false),
             logs_calls: files.flag("log_all_operations")?.unwrap_or(false),
             logfile: path(&files, "logfile")?,
-            injections: Vec::new(),
-            complaints: Vec::new(),
+            ..Self::none()
         };
         let injections = match all.get("injection") {
             None => &Vec::new(),
@@ -226,7 +239,7 @@ mod tests {
     #[test]
     fn the_page_s_example_is_understood() {
         let config = parse(include_str!("example.toml")).unwrap();
-        assert_eq!(config.fifo, Path::new("/tmp/faults.fifo"));
+        assert_eq!(config.fifo.as_deref(), Some(Path::new("/tmp/faults.fifo")));
         assert_eq!(config.completed, None);
         assert_eq!(config.cache_bytes, 512 << 20);
         assert_eq!(config.logfile.as_deref(), Some(Path::new("/tmp/lazyfs.log")));
@@ -237,7 +250,7 @@ mod tests {
     #[test]
     fn little_is_needed_and_the_unknown_is_passed_over() {
         let config = parse("[cache]\napply_eviction=true\nnew=1\n[newer]\na=[]").unwrap();
-        assert_eq!(config.fifo, Path::new("/etc/lazyfs/faults.fifo"));
+        assert_eq!(config.fifo.as_deref(), Some(Path::new("/etc/lazyfs/faults.fifo")));
         assert!(config.evicts && config.logfile.is_none() && config.injections.is_empty());
         let config = parse("[filesystem]\nlogfile=\"\"\nlog_all_operations=true").unwrap();
         assert!(config.logs_calls && config.logfile.is_none());

@@ -1,10 +1,13 @@
 //! `mount -o lazyfs=CONFIG`: a mount under a harness that understands the configuration and the
-//! commands of LazyFS (github.com/dsrhaslab/lazyfs), and writes its log.
+//! commands of LazyFS (github.com/dsrhaslab/lazyfs), and writes its log; and `-o control=SOCKET`,
+//! with the same commands, whose answers are JSON.
 
+mod answer;
 mod commands;
 mod config;
 mod fifo;
 mod log;
+mod socket;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,12 +19,14 @@ use cores::Mutex;
 use fuse::KernelCache;
 use lab::harness::{Below, Call, Fault, Harness, Keeper, NameChange, Report, UnsyncedFile};
 
+use self::answer::Answer;
 use self::commands::Command;
 use self::config::Config;
 use self::fifo::{Line, Lines};
 use self::log::{Level, Log};
+use self::socket::{Bound, Socket};
 use super::failed;
-use super::options::usage;
+use super::options::{Settings, usage};
 use super::source::Served;
 use crate::failure::Outcome;
 use crate::out::lossy;
@@ -36,17 +41,36 @@ const CONFIG_MAX: u64 = 1 << 20;
 /// What the second FIFO is told of each clear.
 const FINISHED: &[u8] = b"finished::clear-cache\n";
 
-/// A mount's configuration, its FIFOs and its log.
-pub(super) struct Lazyfs {
+/// What a mount under a harness is told from the beginning, and from where it will be told more.
+pub(super) struct Orders {
     config: Config,
-    commands: File,
+    commands: Option<File>,
     completed: Option<File>,
+    socket: Option<Socket>,
     attendant: Arc<Attendant>,
 }
 
-impl Lazyfs {
+impl Orders {
+    /// Those of a mount; none if it is not under a harness.
+    pub(super) fn open(settings: &Settings, in_background: bool) -> Outcome<Option<Self>> {
+        let mut orders = match (&settings.lazyfs, &settings.control) {
+            (None, None) => return Ok(None),
+            (Some(config), _) => Self::of_lazyfs(config, in_background)?,
+            (None, Some(_)) => Self::of(Config::none(), Log::none()),
+        };
+        if let Some(path) = &settings.control {
+            orders.socket = Some(Socket::bind(path).map_err(failed(path))?);
+        }
+        Ok(Some(orders))
+    }
+
+    fn of(config: Config, log: Log) -> Self {
+        let attendant = Arc::new(Attendant { log, cache: Mutex::new(None) });
+        Self { config, commands: None, completed: None, socket: None, attendant }
+    }
+
     /// Reads the configuration, and makes the FIFOs and the log that it names.
-    pub(super) fn open(path: &Path, in_background: bool) -> Outcome<Self> {
+    fn of_lazyfs(path: &Path, in_background: bool) -> Outcome<Self> {
         let mut text = String::new();
         let file = File::open(path).map_err(failed(path))?;
         let read = file.take(CONFIG_MAX).read_to_string(&mut text).map_err(failed(path))?;
@@ -70,10 +94,9 @@ impl Lazyfs {
             log.say(Level::Info, &format!("[lazyfs.fifo]: fifo {} is open", path.display()));
             Ok(opened)
         };
-        let commands = fifo(&config.fifo)?;
+        let commands = config.fifo.as_deref().map(fifo).transpose()?;
         let completed = config.completed.as_deref().map(fifo).transpose()?;
-        let attendant = Arc::new(Attendant { log, cache: Mutex::new(None) });
-        Ok(Self { config, commands, completed, attendant })
+        Ok(Self { commands, completed, ..Self::of(config, log) })
     }
 
     /// The volume under a harness, with the faults of the configuration. Their paths may begin with
@@ -99,33 +122,39 @@ impl Lazyfs {
         harness
     }
 
-    /// Carries out commands from now on, in a thread that ends with the process.
+    /// Carries out commands from now on, in threads that end with the process.
     pub(super) fn start(self, harness: Arc<Harness>, cache: KernelCache) -> Running {
-        let Self { config, commands, completed, attendant } = self;
+        let Self { config, commands, completed, socket, attendant } = self;
         *attendant.cache.lock() = Some(cache.clone());
         attendant.log.say(Level::Info, "[lazyfs.fifo]: running LazyFS...");
-        let running = Running(attendant.clone());
         let cache_bytes = config.cache_bytes;
-        let worker = Worker { harness, attendant, completed, cache, cache_bytes };
-        cores::spawn("lazyfs", None, move || {
-            worker.say(Level::Info, "waiting for fault commands...");
-            match Lines::of(commands) {
-                Ok(lines) => lines.for_each(|line| worker.carry_out(&line)),
-                Err(error) => worker.say(Level::Critical, &format!("failed to read: {error}")),
-            }
-            worker.say(Level::Info, "worker stopped");
+        let worker = Arc::new(Worker {
+            harness,
+            attendant: attendant.clone(),
+            completed,
+            cache,
+            cache_bytes,
         });
-        running
+        if let Some(commands) = commands {
+            let worker = worker.clone();
+            cores::spawn("lazyfs", None, move || worker.listen(commands));
+        }
+        let socket = socket.map(|socket| socket.serve(worker));
+        Running { attendant, _socket: socket }
     }
 }
 
 /// A mount that takes commands.
-pub(super) struct Running(Arc<Attendant>);
+pub(super) struct Running {
+    attendant: Arc<Attendant>,
+    /// Removes its name in the end.
+    _socket: Option<Bound>,
+}
 
 impl Running {
     /// It is unmounted.
     pub(super) fn stop(&self) {
-        self.0.log.say(Level::Info, "[lazyfs]: stopping LazyFS...");
+        self.attendant.log.say(Level::Info, "[lazyfs]: stopping LazyFS...");
     }
 }
 
@@ -256,49 +285,78 @@ impl Worker {
         self.attendant.log.say(Level::Warning, &format!("{COMMANDS}: {text}"));
     }
 
-    fn carry_out(&self, line: &Line) {
+    /// Carries out the commands of a FIFO.
+    fn listen(&self, fifo: File) {
+        self.say(Level::Info, "waiting for fault commands...");
+        match Lines::of(fifo) {
+            Ok(lines) => lines.for_each(|line| drop(self.carry_out(&line, Command::parse))),
+            Err(error) => self.say(Level::Critical, &format!("failed to read: {error}")),
+        }
+        self.say(Level::Info, "worker stopped");
+    }
+
+    /// Carries out a line, which `parse` understands.
+    fn carry_out(&self, line: &Line, parse: impl Fn(&str) -> Command) -> Answer {
         let text = match line {
             Line::Whole(bytes) => lossy(bytes),
-            Line::TooLong => return self.say(Level::Warning, "command too long"),
+            Line::TooLong => {
+                self.say(Level::Warning, "command too long");
+                return Answer::refused(["command too long"]);
+            }
         };
-        match Command::parse(&text) {
-            Command::Clear { seed } => {
-                self.say(Level::Info, &format!("received '{text}'"));
-                self.clear(seed);
-            }
-            Command::Checkpoint => {
-                self.say(Level::Info, &format!("received '{text}'"));
-                self.command("cache checkpoint request submitted...");
-                // What programs have changed through mappings is written back first.
-                self.cache.forget();
-                match self.harness.checkpoint() {
-                    Ok(()) => self.command("checkpoint is done."),
-                    Err(error) => self.command(&format!("checkpoint failed: {error}")),
-                }
-            }
+        let command = parse(&text);
+        match command {
+            Command::Help => self.say(Level::Info, &format!("<{text}>")),
+            Command::Fault { .. } | Command::Unknown => {}
+            _ => self.say(Level::Info, &format!("received '{text}'")),
+        }
+        match command {
+            Command::Clear { seed } => self.clear(seed),
+            Command::Checkpoint => self.checkpoint(),
             Command::Usage => {
-                self.say(Level::Info, &format!("received '{text}'"));
-                let percent = self.unsynced_bytes() as f64 * 100.0 / self.cache_bytes as f64;
+                let bytes = self.unsynced_bytes();
+                let percent = bytes as f64 * 100.0 / self.cache_bytes as f64;
                 self.command(&format!("cache usage (%pages) is {percent:.6}%"));
+                Answer::usage(bytes, percent)
             }
             Command::Report => {
-                self.say(Level::Info, &format!("received '{text}'"));
                 let (files, names) = self.harness.unsynced();
                 self.attendant.report(&files, &names);
+                Answer::unsynced(&files, &names)
             }
             Command::Help => {
-                self.say(Level::Info, &format!("<{text}>"));
                 for (name, what) in commands::HELP {
                     self.say(Level::Info, &format!("help: '{name}' => {what}"));
                 }
+                Answer::help()
             }
             Command::Fault { kind, fault } => self.add(kind, fault),
-            Command::Unknown => self.say(Level::Info, &format!("command unknown '{text}'")),
+            Command::Unknown => {
+                let why = format!("command unknown '{text}'");
+                self.say(Level::Info, &why);
+                Answer::refused([why])
+            }
+        }
+    }
+
+    fn checkpoint(&self) -> Answer {
+        self.command("cache checkpoint request submitted...");
+        // What programs have changed through mappings is written back first.
+        self.cache.forget();
+        match self.harness.checkpoint() {
+            Ok(()) => {
+                self.command("checkpoint is done.");
+                Answer::done()
+            }
+            Err(error) => {
+                self.command(&format!("checkpoint failed: {error}"));
+                Answer::refused([error.to_string()])
+            }
         }
     }
 
     /// Adds a fault, or says what is wrong with it.
-    fn add(&self, kind: &str, fault: Result<(Fault, String), Vec<String>>) {
+    fn add(&self, kind: &str, fault: Result<(Fault, String), Vec<String>>) -> Answer {
         let added = fault.and_then(|(fault, shown)| {
             self.harness.add(fault).map(|()| shown).map_err(|why| vec![why.to_string()])
         });
@@ -306,18 +364,20 @@ impl Worker {
             Ok(shown) => {
                 self.say(Level::Critical, &format!("received: VALID {kind} fault:"));
                 self.say(Level::Critical, &format!("=> {kind}: {shown}"));
+                Answer::done()
             }
             Err(errors) => {
                 self.say(Level::Warning, &format!("received: INVALID {kind} fault:"));
-                for error in errors {
+                for error in &errors {
                     self.say(Level::Warning, &format!("{kind} fault error: {error}"));
                 }
+                Answer::refused(errors)
             }
         }
     }
 
     /// Loses what is not durable, with all that the kernel has cached of it; with a seed, a part.
-    fn clear(&self, seed: Option<u64>) {
+    fn clear(&self, seed: Option<u64>) -> Answer {
         self.command("clear cache request submitted...");
         // What programs have changed through mappings comes to the volume, and is lost there.
         self.cache.forget();
@@ -326,15 +386,22 @@ impl Worker {
             Some(seed) => self.harness.lose_some(seed),
         };
         self.cache.forget();
-        match lost {
-            Ok(()) => self.command("cache is cleared."),
-            Err(why) => self.attendant.log.say(Level::Critical, &ended(&why)),
-        }
+        let answer = match lost {
+            Ok(()) => {
+                self.command("cache is cleared.");
+                Answer::lost(self.harness.losses())
+            }
+            Err(why) => {
+                self.attendant.log.say(Level::Critical, &ended(&why));
+                Answer::refused([why])
+            }
+        };
         if let Some(mut completed) = self.completed.as_ref()
             && let Err(error) = completed.write_all(FINISHED)
         {
             self.say(Level::Warning, &format!("failed to write to notifier fifo: {error}"));
         }
+        answer
     }
 
     fn unsynced_bytes(&self) -> u64 {

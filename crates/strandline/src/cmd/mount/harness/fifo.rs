@@ -1,4 +1,5 @@
-//! The FIFOs: where commands come from, and where it is said that they are done.
+//! The FIFOs, where commands come from and where it is said that they are done; and lines of
+//! commands, from there or from a socket.
 
 use std::fs::File;
 use std::io::{self, BufReader, Bytes, Read};
@@ -36,29 +37,38 @@ pub(super) enum Line {
     TooLong,
 }
 
-/// The lines that come out of a FIFO. They end only if it cannot be read.
-pub(super) struct Lines {
-    input: Bytes<BufReader<File>>,
+/// The lines of some input. They end when it does, or cannot be read.
+pub(super) struct Lines<R> {
+    input: Bytes<BufReader<R>>,
 }
 
-impl Lines {
-    /// Of a FIFO that [`open`] has opened.
-    pub(super) fn of(file: File) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&file, false)?;
-        Ok(Self { input: BufReader::new(file).bytes() })
+impl<R: Read> Lines<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input: BufReader::new(input).bytes() }
     }
 }
 
-impl Iterator for Lines {
+impl Lines<File> {
+    /// Of a FIFO that [`open`] has opened.
+    pub(super) fn of(file: File) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&file, false)?;
+        Ok(Self::new(file))
+    }
+}
+
+impl<R: Read> Iterator for Lines<R> {
     type Item = Line;
 
     fn next(&mut self) -> Option<Line> {
         let (mut line, mut too_long) = (Vec::new(), false);
         loop {
-            match self.input.next()?.ok()? {
-                b'\n' => break,
-                _ if line.len() == LINE_MAX => too_long = true,
-                byte => line.push(byte),
+            match self.input.next() {
+                Some(Ok(b'\n')) => break,
+                Some(Ok(_)) if line.len() == LINE_MAX => too_long = true,
+                Some(Ok(byte)) => line.push(byte),
+                // The last line may lack its end.
+                None if !line.is_empty() => break,
+                None | Some(Err(_)) => return None,
             }
         }
         Some(if too_long { Line::TooLong } else { Line::Whole(line) })
@@ -91,6 +101,16 @@ mod tests {
         });
         assert_eq!((lines.next(), lines.next()), (Some(Line::TooLong), whole("four")));
         long.join();
+    }
+
+    #[test]
+    fn input_that_ends_may_end_within_a_line() {
+        let lines = |input: &'static [u8]| Lines::new(input).collect::<Vec<_>>();
+        let one = || Line::Whole(b"one".to_vec());
+        assert_eq!(
+            (lines(b""), lines(b"one"), lines(b"one\n")),
+            (vec![], vec![one()], vec![one()])
+        );
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Commands: `lazyfs::NAME`, and for faults `::KEY=VALUE` as often as needed.
+//! Commands: `lazyfs::NAME`, and for faults `::KEY=VALUE` as often as needed. Through a socket
+//! `lazyfs::` may be missing.
 
 use lab::harness::{Call, Crash, Fail, Fault, Parts, Torn, TornOp, TornSeq, When};
 use regex::bytes::{Regex, RegexBuilder};
 
-/// A line of the FIFO.
+/// What a line says.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Lose what is not durable, or only what `seed` says.
@@ -39,10 +40,23 @@ pub(super) const HELP: [(&str, &str); 10] = [
     ("lazyfs::help", "displays this message"),
 ];
 
+/// What LazyFS's commands begin with.
+const PREFIX: &str = "lazyfs::";
+
 impl Command {
+    /// As LazyFS has it.
     pub(super) fn parse(line: &str) -> Self {
+        line.strip_prefix(PREFIX).map_or(Self::Unknown, Self::named)
+    }
+
+    /// The same, with or without [`PREFIX`].
+    pub(super) fn parse_plain(line: &str) -> Self {
+        Self::named(line.strip_prefix(PREFIX).unwrap_or(line))
+    }
+
+    fn named(line: &str) -> Self {
         let mut parts = line.split("::");
-        let name = (parts.next() == Some("lazyfs")).then(|| parts.next()).flatten();
+        let name = parts.next();
         let pairs: Option<Vec<_>> = parts.map(|part| part.split_once('=')).collect();
         let Some(pairs) = pairs else { return Self::Unknown };
         let keys = Keys(pairs);
@@ -226,6 +240,16 @@ mod tests {
             ("clear-cache", "Unknown"),
         ] {
             assert_eq!(format!("{:?}", Command::parse(line)), known, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_socket_s_commands_may_be_plain() {
+        for line in ["lazyfs::help", "help"] {
+            assert!(matches!(Command::parse_plain(line), Command::Help), "{line}");
+        }
+        for line in ["", "lazyfs", "lazyfs::lazyfs::help", "help "] {
+            assert!(matches!(Command::parse_plain(line), Command::Unknown), "{line}");
         }
     }
 
