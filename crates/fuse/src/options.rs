@@ -96,6 +96,11 @@ const FLAGS: [(&str, MountFlags, bool); 14] = [
 ];
 
 impl MountOptions {
+    /// The defaults, with so many threads.
+    pub fn with_threads(threads: usize) -> Self {
+        Self { threads: Some(threads), ..Self::default() }
+    }
+
     /// Takes the options that it knows from a comma-separated `list`, and returns the others.
     ///
     /// # Errors

@@ -1,43 +1,60 @@
-//! Ctrl-C. A command with something to tell stops at the next good place and tells it.
+//! Ctrl-C, and the other ways to ask a process to end. A command with something to tell, or to
+//! clear away, stops at the next good place and does that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::failure::{Failure, Outcome};
 
-/// Exit status of a program that SIGINT ended, as a shell has it.
-const STATUS: u8 = 130;
+/// What a shell adds to a signal's number, for the status of a process that it ended.
+const STATUS: u8 = 128;
 
 /// Whether somebody wants the command to stop. The default is that nobody can.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt {
+    came: Arc<AtomicBool>,
+    /// The last signal.
+    signal: Arc<AtomicUsize>,
+}
 
 impl Interrupt {
-    /// From now on the first SIGINT is noted. The second one ends the process.
+    /// From now on the first signal is noted. The second one ends the process.
     pub(crate) fn watch() -> Outcome<Self> {
-        let noted = Arc::new(AtomicBool::new(false));
-        // In this order: the other way round, the first one would end it as well.
-        flag::register_conditional_shutdown(SIGINT, STATUS.into(), noted.clone())
-            .and_then(|_| flag::register(SIGINT, noted.clone()))
-            .map_err(Failure::on("signals"))?;
-        Ok(Self(noted))
+        let interrupt = Self::default();
+        let Self { came, signal } = &interrupt;
+        for number in [SIGINT, SIGTERM, SIGHUP] {
+            let status = i32::from(STATUS) + number;
+            // In this order: the other way round, the first one would end it as well.
+            flag::register_conditional_shutdown(number, status, came.clone())
+                .and_then(|_| flag::register_usize(number, signal.clone(), number as usize))
+                .and_then(|_| flag::register(number, came.clone()))
+                .map_err(Failure::on("signals"))?;
+        }
+        Ok(interrupt)
+    }
+
+    /// One that has come.
+    #[cfg(test)]
+    pub(crate) fn now() -> Self {
+        let interrupt = Self::default();
+        interrupt.came.store(true, Ordering::Relaxed);
+        interrupt
     }
 
     /// Whether to stop.
     pub(crate) fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.came.load(Ordering::Relaxed)
     }
 
     /// Fails if it came, with what was done by then.
     pub(crate) fn check(&self, done: impl FnOnce() -> String) -> Outcome<()> {
-        match self.came() {
-            true => {
-                Err(Failure::Coded { message: format!("interrupted: {}", done()), code: STATUS })
-            }
-            false => Ok(()),
+        if !self.came() {
+            return Ok(());
         }
+        let code = STATUS + self.signal.load(Ordering::Relaxed) as u8;
+        Err(Failure::Coded { message: format!("interrupted: {}", done()), code })
     }
 }

@@ -202,9 +202,18 @@ impl Effects {
                 let id = self.find(path)?;
                 self.add(step, id, What::Perm(*perm));
             }
-            Op::Fsync { path } | Op::Fdatasync { path } => {
+            Op::Fsync { path } => {
                 let open = self.open.remove(&self.find(path)?);
                 self.sync(step, open.into_iter().flatten());
+            }
+            Op::Fdatasync { path } => {
+                let id = self.find(path)?;
+                let open = self.open.remove(&id).unwrap_or_default();
+                // Nobody needs them to read the data back.
+                let is_perm = |n: &usize| matches!(self.effects[*n].what, What::Perm(_));
+                let (perms, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(is_perm);
+                self.sync(step, rest);
+                self.open.insert(id, perms);
             }
             Op::Sync => {
                 let open = std::mem::take(&mut self.open);

@@ -6,8 +6,6 @@
 //! program that survives here survives on all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use vfs::FileKind;
 
 use super::effects::{Effect, Effects, Id, Name, What};
@@ -224,7 +222,7 @@ impl FileOf {
         if let Some(page) = self.pages.get_mut(&(size / PAGE)) {
             let mut bytes = page.to_vec();
             bytes.truncate((size % PAGE) as usize);
-            *page = bytes.into();
+            *page = Page::new(bytes);
         }
         self.size = size;
     }
@@ -238,7 +236,7 @@ impl FileOf {
             Some(bytes) => whole[offset..offset + len].copy_from_slice(bytes),
             None => whole[offset..offset + len].fill(0),
         }
-        self.pages.insert(page, whole.into());
+        self.pages.insert(page, Page::new(whole));
     }
 
     /// Bytes that came without the size that has room for them are not there.
@@ -246,11 +244,17 @@ impl FileOf {
         self.cut(self.size);
         // As a volume shows it: whole pages but for the last, and none that is all zeros.
         let size = self.size;
-        let whole = |(page, bytes): (u64, Page)| {
-            let len = (size - page * PAGE).min(PAGE) as usize;
-            let mut bytes = bytes.to_vec();
-            bytes.resize(len, 0);
-            bytes.iter().any(|&byte| byte != 0).then(|| (page, Arc::from(bytes)))
+        let whole = |(number, page): (u64, Page)| {
+            let len = (size - number * PAGE).min(PAGE) as usize;
+            let page = match page.len() == len {
+                true => page,
+                false => {
+                    let mut bytes = page.to_vec();
+                    bytes.resize(len, 0);
+                    Page::new(bytes)
+                }
+            };
+            (!page.is_zero()).then_some((number, page))
         };
         let pages = self.pages.into_iter().filter_map(whole).collect();
         Entry::File { perm, size, pages }

@@ -6,7 +6,9 @@
 //! same files, so each tree is judged once for everything that the program had said by then.
 
 mod effects;
+mod judging;
 mod least;
+mod picture;
 mod replay;
 #[cfg(test)]
 mod tests;
@@ -21,9 +23,12 @@ use std::sync::Arc;
 use crate::record::Run;
 use crate::{Error, Result};
 
+use judging::{Task, judge_all};
 use least::{Least, Without};
 use replay::Others;
+use volume::Origin;
 
+pub use judging::{Judge, Judgement, State};
 pub use tree::Tree;
 pub use volume::Volume;
 pub use warnings::warnings;
@@ -37,18 +42,6 @@ pub struct Promised {
     /// It had ended, with success.
     pub exited: bool,
 }
-
-/// What the checker thinks of a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
-    /// It accepts it.
-    pub accepted: bool,
-    /// What it said.
-    pub said: String,
-}
-
-/// Judges a tree; the text is the state's name. It is called from several threads.
-pub type Judge = Arc<dyn Fn(&Tree, &Promised, &str) -> Result<Judgement> + Send + Sync>;
 
 /// Where the run is repeated.
 #[derive(Clone)]
@@ -78,8 +71,10 @@ pub struct Limits {
     pub seed: u64,
     /// Real threads; the result does not depend on it.
     pub threads: usize,
-    /// Whether to go on; asked after every batch of states, with how many were looked at.
+    /// Whether to go on; asked before each state is judged, with how many were looked at.
     pub go_on: Arc<dyn Fn(usize) -> bool + Send + Sync>,
+    /// [`Outcome::trees`] is wanted.
+    pub keeps_trees: bool,
 }
 
 /// A state that the checker rejects.
@@ -112,15 +107,20 @@ pub struct Outcome {
     pub rejected: usize,
     /// The one of them with the earliest cut.
     pub first: Option<Rejected>,
-    /// States that there are and that were not looked at.
+    /// States that there are and that were not looked at, or not judged.
     pub left_out: usize,
-    /// Instants with so many states that some were drawn.
+    /// Instants of whose many states only some were looked at, or none.
     pub sampled: usize,
     /// States whose volume did not mount or read, and the first reason: damage by the file system.
     pub unreadable: Option<(usize, String)>,
     /// It was told to stop.
     pub stopped: bool,
+    /// The different trees, by their digests, if they are wanted.
+    pub trees: BTreeMap<u64, Arc<Tree>>,
 }
+
+/// The fewest states of an instant that are looked at.
+const FEWEST: usize = 4;
 
 /// How often the run is repeated with events by chance.
 const BY_CHANCE: u64 = 3;
@@ -147,6 +147,7 @@ struct Case {
     meanwhile: Option<&'static str>,
     tree: Arc<Tree>,
     missing: Option<Without>,
+    origin: Option<Origin>,
 }
 
 impl Check {
@@ -168,14 +169,14 @@ impl Check {
         let marker = self.run.markers.last().map(|last| last.text.clone());
         let promised = Promised { acknowledged: marker, exited: self.exited };
         let state = format!("{}.0", least.steps());
-        let judgement = (self.judge)(&least.tree(&whole), &promised, &state)?;
-        if judgement.accepted {
-            return Ok(());
+        let (tree, promised) = (&least.tree(&whole), &promised);
+        let judged = (self.judge)(&State { tree, promised, name: &state, origin: None })?;
+        match judged {
+            Some(Judgement { accepted: false, said }) => Err(Error::Usage(format!(
+                "the checker rejects what the program leaves without any power cut: {said}"
+            ))),
+            _ => Ok(()),
         }
-        Err(Error::Usage(format!(
-            "the checker rejects what the program leaves without any power cut: {}",
-            judgement.said
-        )))
     }
 
     /// Looks at the states of one place; with `only`, at the state of that name.
@@ -202,9 +203,17 @@ impl Check {
     fn on_least(&mut self, outcome: &mut Outcome, only: Option<&str>) -> Result<()> {
         let run = self.run.clone();
         let mut least = Least::new(&run)?;
-        let most = (self.limits.states / (least.steps() + 1)).max(4);
+        let (instants, limit) = (least.steps() + 1, self.limits.states.max(1));
+        let most = (limit / instants).max(FEWEST);
+        // Of a run so long that there is no room for a few states at each instant, every so
+        // many instants are looked at, and the end.
+        let stride = (instants * FEWEST).div_ceil(limit.max(FEWEST));
         let mut met = BTreeSet::new();
         for steps in 0..=least.steps() {
+            if (least.steps() - steps) % stride != 0 {
+                outcome.sampled += 1;
+                continue;
+            }
             least.advance(steps);
             let (states, are_all) = least.states(steps, most, self.limits.seed);
             outcome.sampled += usize::from(!are_all);
@@ -214,6 +223,7 @@ impl Check {
                 meanwhile: None,
                 tree: Arc::new(least.tree(&missing)),
                 missing: Some(missing),
+                origin: None,
             });
             let cases: Vec<Case> = cases.collect();
             if !self.take(cases, &mut met, outcome, only)? {
@@ -225,7 +235,7 @@ impl Check {
     }
 
     /// Why the checker rejects what it rejects: the earliest state of [`Place::Least`], with as
-    /// little missing as possible. `None` if it accepts all of those.
+    /// little missing as possible. `None` if it accepts all of those, or was told to stop.
     ///
     /// # Errors
     ///
@@ -240,11 +250,20 @@ impl Check {
         };
         let run = self.run.clone();
         let least = Least::new(&run)?;
+        let mut stopped = false;
         let mut accepts = |state: &Without, promised: &Promised| {
-            let judgement = (self.judge)(&least.tree(state), promised, "shortened")?;
-            Ok(judgement.accepted)
+            let tree = &least.tree(state);
+            let judged = match stopped {
+                true => None,
+                false => (self.judge)(&State { tree, promised, name: "shortened", origin: None })?,
+            };
+            stopped = judged.is_none();
+            Ok(judged.is_none_or(|judged| judged.accepted))
         };
         let mut why = why::why(&least, &state, &promised, &mut accepts)?;
+        if stopped {
+            return Ok(None);
+        }
         if let (Some((step, path)), true) = (run.failed_syncs.first(), self.exited) {
             why.ignored(*step, path);
         }
@@ -280,6 +299,7 @@ impl Check {
                             meanwhile: Some(others.words()),
                             tree: tree.clone(),
                             missing: None,
+                            origin: Some(found.origin.clone()),
                         }));
                     }
                     Err(why) => {
@@ -314,17 +334,24 @@ impl Check {
         cases.sort_by_key(|case| case.steps);
         let keyed = cases.into_iter().map(|case| (self.key(&case), case));
         let new: Vec<(Key, Case)> = keyed.filter(|(key, _)| met.insert(*key)).collect();
-        self.judge_new(&new)?;
+        self.judge_new(&new, outcome.states)?;
         for (key, case) in new {
-            let judgement = &self.verdicts[&key];
+            let Some(judgement) = self.verdicts.get(&key) else {
+                outcome.stopped = true;
+                outcome.left_out += 1;
+                continue;
+            };
             outcome.judged += 1;
+            if self.limits.keeps_trees {
+                outcome.trees.entry(key.0).or_insert_with(|| case.tree.clone());
+            }
             if judgement.accepted {
                 continue;
             }
             outcome.rejected += 1;
             if outcome.first.as_ref().is_none_or(|first| case.steps < first.steps) {
                 let promised = self.promised(key);
-                let Case { state, steps, meanwhile, tree, missing } = case;
+                let Case { state, steps, meanwhile, tree, missing, .. } = case;
                 let said = judgement.said.clone();
                 let first = Rejected { state, steps, meanwhile, tree, promised, said, missing };
                 outcome.first = Some(first);
@@ -345,29 +372,18 @@ impl Check {
         Promised { acknowledged: last, exited }
     }
 
-    /// Has those judged that no place has met before.
-    fn judge_new(&mut self, cases: &[(Key, Case)]) -> Result<()> {
+    /// Has those judged that no place has met before, until it is time to stop.
+    fn judge_new(&mut self, cases: &[(Key, Case)], looked: usize) -> Result<()> {
         let new = cases.iter().filter(|(key, _)| !self.verdicts.contains_key(key));
-        let new: Vec<_> = new
-            .map(|(key, case)| (*key, case.tree.clone(), self.promised(*key), case.state.clone()))
-            .collect();
-        let share = new.len().div_ceil(self.limits.threads.max(1)).max(1);
-        let workers: Vec<_> = new
-            .chunks(share)
-            .map(|part| {
-                let (part, judge) = (part.to_vec(), self.judge.clone());
-                cores::spawn("checker", None, move || {
-                    let judge =
-                        |(key, tree, promised, state): &(Key, Arc<Tree>, Promised, String)| {
-                            Ok((*key, Arc::new(judge(tree, promised, state)?)))
-                        };
-                    part.iter().map(judge).collect::<Result<Vec<_>>>()
-                })
-            })
-            .collect();
-        for worker in workers {
-            self.verdicts.extend(worker.join()?);
-        }
+        let task = |(key, case): &(Key, Case)| Task {
+            key: *key,
+            tree: case.tree.clone(),
+            promised: self.promised(*key),
+            name: case.state.clone(),
+            origin: case.origin.clone(),
+        };
+        let tasks: Vec<Task<Key>> = new.map(task).collect();
+        self.verdicts.extend(judge_all(&self.judge, tasks, &self.limits, looked)?);
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::workload::{Rng, Script, Workload};
 use crate::{Error, Result};
 
 /// The program's directory on the volume, and that of others.
-pub(super) const HOME: &[u8] = b"program";
+pub(super) const HOME: &str = "program";
 const OTHERS: &[u8] = b"others";
 
 /// Longer than dirty pages and changes may wait: 30 s and 60 s.
@@ -84,7 +84,7 @@ impl Workload for Replay {
     }
 
     fn run(&self, fs: &Recorder, _seed: u64, started: &mut dyn FnMut()) -> Result<()> {
-        let home = fs.mkdir(fs.root(), HOME, 0o755)?;
+        let home = fs.mkdir(fs.root(), HOME.as_bytes(), 0o755)?;
         let mut others = Neighbour::new(fs, self.others)?;
         let mut player = Player::new(fs, home, &self.run.contents);
         let (mut ends, mut threads) = (Vec::new(), None);
@@ -176,5 +176,5 @@ impl<'a> Neighbour<'a> {
 
 /// The program's directory on a volume.
 pub(super) fn home(fs: &dyn FileSystem) -> vfs::Result<vfs::Ino> {
-    fs.lookup(fs.root(), HOME).map(|attr| attr.ino)
+    fs.lookup(fs.root(), HOME.as_bytes()).map(|attr| attr.ino)
 }

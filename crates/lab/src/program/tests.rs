@@ -6,7 +6,7 @@ use super::*;
 use crate::record::Watched;
 
 fn limits() -> Limits {
-    Limits { states: 400, seed: 1, threads: 2, go_on: Arc::new(|_| true) }
+    Limits { states: 400, seed: 1, threads: 2, go_on: Arc::new(|_| true), keeps_trees: false }
 }
 
 /// What `f` holds, if it is there.
@@ -26,8 +26,9 @@ fn contents(tree: &Tree, name: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn judge(accepts: impl Fn(&Tree, &Promised) -> bool + Send + Sync + 'static) -> Judge {
-    Arc::new(move |tree, promised, _| {
-        Ok(Judgement { accepted: accepts(tree, promised), said: String::new() })
+    Arc::new(move |state| {
+        let accepted = accepts(state.tree, state.promised);
+        Ok(Some(Judgement { accepted, said: String::new() }))
     })
 }
 
@@ -114,6 +115,95 @@ fn a_result_repeats() {
         (found.states, found.judged, found.rejected, found.left_out, first.state, first.tree)
     };
     assert_eq!(of(1), of(3));
+}
+
+/// States of a volume and of none, mounted as they were left.
+#[test]
+fn a_judge_may_mount_a_state() {
+    for name in ["least", "f2fs:posix", "ext4:ordered"] {
+        let mounted: Judge = Arc::new(|state| {
+            let (volume, home) = state.mount(7, 8)?;
+            let dir = vfs::path::resolve(&*volume, format!("/{home}").as_bytes(), true);
+            let attr = dir.unwrap();
+            let left = Tree::read(&*volume, attr.ino).unwrap();
+            let accepted = (attr.uid, attr.gid) == (7, 8) && left == *state.tree;
+            volume.unmount().unwrap();
+            Ok(Some(Judgement { accepted, said: String::new() }))
+        });
+        let mut check = Check::new(save(9000, (true, false)), true, mounted, limits());
+        let found = check.on(&place(name), None).unwrap();
+        assert!(found.judged > 4 && found.rejected == 0, "{name}: {found:?}");
+    }
+}
+
+/// A run with more instants than states are wanted keeps to the limit, and looks at the end.
+#[test]
+fn a_long_run_keeps_to_the_limit() {
+    let fs = Watched::new().keeping(Box::new(Vec::new));
+    fs.begin();
+    for n in 0..300_u32 {
+        fs.create(fs.root(), n.to_string().as_bytes(), 0o644, Creator::default()).unwrap();
+    }
+    let limits = Limits { states: 100, ..limits() };
+    let last = judge(|tree, _| tree.0.len() < 290);
+    let mut check = Check::new(fs.end(), true, last, limits);
+    let found = check.on(&Place::Least, None).unwrap();
+    assert!(found.states <= 150 && found.sampled > 200, "{} states", found.states);
+    let first = found.first.unwrap();
+    assert!(check.on(&Place::Least, Some(&first.state)).unwrap().rejected == 1);
+}
+
+/// A judge that is told to stop ends the search; what it has judged by then counts.
+#[test]
+fn a_search_stops_at_once() {
+    let left = Arc::new(std::sync::atomic::AtomicUsize::new(5));
+    let few: Judge = Arc::new(move |_| {
+        use std::sync::atomic::Ordering::Relaxed;
+        let goes_on = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        Ok(goes_on.then(Judgement::accepted))
+    });
+    let mut check = Check::new(save(9000, (false, false)), true, few, limits());
+    let found = check.on(&place("f2fs:posix"), None).unwrap();
+    assert!(found.stopped && found.judged == 5 && found.left_out > 0, "{found:?}");
+}
+
+/// The step that is missing is drawn as missing, and the one that overtook it is not.
+#[test]
+fn a_picture_shows_what_overtook_what() {
+    let mut broken = check(save(5, (false, true)), old_or_new(5));
+    assert!(broken.on(&Place::Least, None).unwrap().rejected > 0);
+    let picture = broken.why().unwrap().unwrap().picture;
+    let of = |step: &str| picture.iter().find(|line| line.contains(step)).unwrap().clone();
+    assert!(of("write f.tmp").contains("missing"), "{picture:?}");
+    assert!(of("rename f.tmp f").ends_with("|-------->|"), "{picture:?}");
+    assert!(picture.last().unwrap().contains("the power fails"), "{picture:?}");
+}
+
+/// Names that scripts use for other things, and what shells take apart.
+#[test]
+fn any_name_is_a_name() {
+    let names = [&b"#auto#"[..], b"two words", b"new\nline", b"-rf", b"*", b"\\"];
+    for name in ["least", "ext4:ordered"] {
+        let fs = Watched::new().keeping(Box::new(Vec::new));
+        let who = Creator::default();
+        fs.begin();
+        for name in names {
+            let ino = fs.create(fs.root(), name, 0o644, who).unwrap().ino;
+            fs.write(ino, 0, name).unwrap();
+            fs.fsync(ino, false).unwrap();
+            let moved = [name, b"2"].concat();
+            fs.rename(fs.root(), name, fs.root(), &moved, RenameFlags::empty()).unwrap();
+        }
+        fs.fsync(fs.root(), false).unwrap();
+        let held = judge(move |tree, promised| {
+            let has =
+                |name: &&[u8]| contents(tree, &[name, &b"2"[..]].concat()) == Some(name.to_vec());
+            !promised.exited || names.iter().all(|name| has(name))
+        });
+        let mut all = check(fs.end(), held);
+        let found = all.on(&place(name), None).unwrap();
+        assert!(found.judged > 4 && found.rejected == 0, "{name}: {found:?}");
+    }
 }
 
 #[test]

@@ -6,21 +6,64 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
 use vfs::path::walk;
-use vfs::{Attr, Errno, FileKind, FileSystem, Ino, Result, Seek};
+use vfs::{Attr, Creator, Errno, FileKind, FileSystem, Ino, MemFs, Result, Seek, SetAttr};
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 4096;
 /// Pages read at a time.
 const STEP: u64 = 64;
 
-/// Contents of a page; the last one of a file may be short.
-pub(super) type Page = Arc<[u8]>;
+/// Contents of a page; the last one of a file may be short. Its digest is taken once, because
+/// states have most of their pages in common.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    bytes: Arc<[u8]>,
+    digest: u64,
+    is_zero: bool,
+}
+
+impl Page {
+    pub(super) fn new(bytes: impl Into<Arc<[u8]>>) -> Self {
+        let bytes: Arc<[u8]> = bytes.into();
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        let is_zero = bytes.iter().all(|&byte| byte == 0);
+        Self { digest: hasher.finish(), bytes, is_zero }
+    }
+
+    pub(super) fn is_zero(&self) -> bool {
+        self.is_zero
+    }
+}
+
+impl Deref for Page {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl PartialEq for Page {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.bytes == other.bytes
+    }
+}
+
+impl Eq for Page {}
+
+impl Hash for Page {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.digest);
+    }
+}
 
 /// A name and what it stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -107,6 +150,22 @@ impl Tree {
         Ok(())
     }
 
+    /// The same in memory, for `uid` and `gid`.
+    pub(super) fn in_memory(&self, uid: u32, gid: u32) -> crate::Result<MemFs> {
+        let (fs, creator) = (MemFs::new(), Creator { uid, gid });
+        let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+        fs.setattr(fs.root(), &set).map_err(crate::Error::at("chown", b"/"))?;
+        let mut made: BTreeMap<&[u8], Ino> = BTreeMap::from([(&b""[..], fs.root())]);
+        let links = |entry: &Entry| matches!(entry, Entry::Link(_));
+        // Links come last, because they may be sorted before what they are of.
+        let (later, first): (Vec<_>, Vec<_>) = self.0.iter().partition(|(_, entry)| links(entry));
+        for (path, entry) in first.into_iter().chain(later) {
+            let ino = put(&fs, &made, path, entry, creator);
+            made.insert(path, ino.map_err(crate::Error::at("create", path))?);
+        }
+        Ok(fs)
+    }
+
     /// In a few words, one line for each name: kind, size and how the contents begin.
     pub fn words(&self) -> Vec<String> {
         let shown = |(path, entry): (&Vec<u8>, &Entry)| {
@@ -124,6 +183,35 @@ impl Tree {
         };
         self.0.iter().map(shown).collect()
     }
+}
+
+/// Makes an entry whose directory is there.
+fn put(
+    fs: &MemFs,
+    made: &BTreeMap<&[u8], Ino>,
+    path: &[u8],
+    entry: &Entry,
+    creator: Creator,
+) -> Result<Ino> {
+    let at = path.iter().rposition(|byte| *byte == b'/');
+    let (dir, name) = at.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
+    let dir = *made.get(dir).ok_or(Errno::NOENT)?;
+    Ok(match entry {
+        Entry::Directory { perm } => fs.mkdir(dir, name, *perm, creator)?.ino,
+        Entry::Symlink(target) => fs.symlink(dir, name, target, creator)?.ino,
+        Entry::Special => fs.mknod(dir, name, FileKind::Fifo, 0o600, 0, creator)?.ino,
+        Entry::Link(first) => {
+            let first = *made.get(&first[..]).ok_or(Errno::NOENT)?;
+            fs.link(first, dir, name)?.ino
+        }
+        Entry::File { perm, size, pages } => {
+            let ino = fs.create(dir, name, *perm, creator)?.ino;
+            for (page, bytes) in pages {
+                vfs::path::write_all(fs, ino, page * PAGE, bytes)?;
+            }
+            fs.setattr(ino, &SetAttr { size: Some(*size), ..SetAttr::default() })?.ino
+        }
+    })
 }
 
 fn lossy(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
@@ -169,8 +257,9 @@ fn pages(fs: &dyn FileSystem, attr: &Attr) -> Result<BTreeMap<u64, Page>> {
         };
         let len = fs.read(attr.ino, at, &mut buf)?;
         for (bytes, n) in buf[..len].chunks(PAGE as usize).zip(at / PAGE..) {
-            if bytes.iter().any(|&byte| byte != 0) {
-                pages.insert(n, bytes.into());
+            let page = Page::new(bytes);
+            if !page.is_zero() {
+                pages.insert(n, page);
             }
         }
         at += STEP * PAGE;
@@ -180,8 +269,6 @@ fn pages(fs: &dyn FileSystem, attr: &Attr) -> Result<BTreeMap<u64, Page>> {
 
 #[cfg(test)]
 mod tests {
-    use vfs::{Creator, MemFs, SetAttr};
-
     use super::*;
 
     #[test]
@@ -205,6 +292,10 @@ mod tests {
         };
         assert_eq!(inode("d/a"), inode("z"));
         assert_eq!(tree.words()[0], "d/");
+        let memory = tree.in_memory(3, 4).unwrap();
+        assert_eq!(Tree::read(&memory, memory.root()).unwrap(), tree);
+        let owned = memory.lookup(memory.root(), b"z").unwrap();
+        assert_eq!((owned.uid, owned.gid, owned.nlink), (3, 4, 2));
         fs.write(file, 0, b"x").unwrap();
         assert_ne!(Tree::read(&fs, fs.root()).unwrap().digest(), tree.digest());
     }

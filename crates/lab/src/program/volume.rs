@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drive::Timing;
-use vfs::kind::{Format, Technique};
+use vfs::kind::{Format, Technique, Volume as Mounted};
+use vfs::path::walk;
+use vfs::{FileSystem, Ino, SetAttr};
 
-use super::replay::{Others, Replay, home};
+use super::replay::{HOME, Others, Replay, home};
 use super::tree::Tree;
 use crate::campaign::{Job, stay_off};
 use crate::explore::{self, Bound, Leaving};
 use crate::record::Run;
 use crate::rig::Left;
 use crate::workload::Rng;
-use crate::{Result, machine, rig};
+use crate::{Error, Result, machine, rig};
 
 /// The stream of random numbers that leaves out states.
 const FEWER: u64 = 13;
@@ -46,8 +48,35 @@ pub(super) struct Found {
     /// Number of the state in its repetition.
     pub(super) number: usize,
     pub(super) tree: Read,
+    pub(super) origin: Origin,
     /// Steps that had returned, each once and in order.
     pub(super) steps: Vec<usize>,
+}
+
+/// A state of a volume, which can be mounted again.
+#[derive(Clone)]
+pub(super) struct Origin {
+    job: Arc<Job>,
+    left: Left,
+}
+
+impl Origin {
+    /// See [`super::State::mount`].
+    pub(super) fn mount(&self, uid: u32, gid: u32) -> Result<(Arc<dyn Mounted>, &'static str)> {
+        let Job { format, seed, .. } = &*self.job;
+        let medium = self.left.power_on(Timing::Instant, *seed);
+        let volume = rig::mount(*format, medium.drive(), &self.job.mount_options())?;
+        let owned = home(&*volume).and_then(|dir| own(&*volume, dir, uid, gid));
+        owned.map_err(Error::at("chown", HOME.as_bytes()))?;
+        Ok((volume, HOME))
+    }
+}
+
+/// The run was repeated by the superuser; its files belong to these from now on.
+fn own(fs: &dyn FileSystem, dir: Ino, uid: u32, gid: u32) -> vfs::Result<()> {
+    let set = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+    fs.setattr(dir, &set)?;
+    walk(fs, dir, &mut |_, attr| fs.setattr(attr.ino, &set).map(drop))
 }
 
 /// What was there, or why it did not mount.
@@ -90,11 +119,12 @@ pub(super) fn repeat(
         .collect();
     known.extend(read_all(&job, new, threads)?);
     let found = numbers.iter().map(|&number| {
-        let Leaving { key, positions, .. } = &states[number];
+        let Leaving { key, positions, left } = &states[number];
         let done = |at: &usize| ends.partition_point(|end| end <= at).saturating_sub(1);
         let mut steps: Vec<usize> = positions.iter().map(done).collect();
         steps.dedup();
-        Found { number, tree: known[key].clone(), steps }
+        let origin = Origin { job: job.clone(), left: left.clone() };
+        Found { number, tree: known[key].clone(), origin, steps }
     });
     let found: Vec<Found> = found.collect();
     Ok(Round { left_out: total - found.len(), found, sampled })

@@ -6,6 +6,7 @@ use vfs::ops::Op;
 use super::Promised;
 use super::effects::{Effect, Effects, Id, What};
 use super::least::{Least, Without};
+use super::picture::picture;
 use crate::Result;
 
 /// A mistake that programs make.
@@ -64,6 +65,8 @@ pub struct Why {
     pub missing: Vec<usize>,
     /// What was missing, and what to do, a sentence each.
     pub words: Vec<String>,
+    /// The order of the program and of the drive, a step a line.
+    pub picture: Vec<String>,
 }
 
 impl Why {
@@ -113,7 +116,8 @@ pub(super) fn why(
     let mut steps: Vec<usize> = state.missing.iter().map(|&n| effects.effects[n].step).collect();
     steps.dedup();
     let words = words(effects, &state, pattern);
-    Ok(Why { pattern, steps: state.steps, missing: steps, words })
+    let picture = picture(least, &state);
+    Ok(Why { pattern, steps: state.steps, missing: steps, words, picture })
 }
 
 /// The fewest changes of these that must be missing for the checker to reject the state.

@@ -204,7 +204,7 @@ impl Tree {
             }
         }
         parts.reverse();
-        Some(parts.join("/"))
+        Some(written(&parts.join("/")))
     }
 
     pub(super) fn size(&self, id: Id) -> u64 {
@@ -317,6 +317,11 @@ impl Tree {
         self.bind(id, dir, name);
         Some(())
     }
+}
+
+/// A path as scripts have it: one that begins with `#` would be a handle.
+pub(super) fn written(path: &str) -> String {
+    if path.starts_with('#') { format!("/{path}") } else { path.to_owned() }
 }
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {

@@ -1,6 +1,9 @@
 //! `check-program` finds the planted mistake of ten small programs, by its name, and passes their
 //! mended forms (`programs/`).
 
+mod kinds;
+mod ways;
+
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -13,7 +13,7 @@ use vfs::kind::{Atomic, Recovery, Volume};
 use vfs::ops::Op;
 use vfs::{Attr, Creator, Errno, FileSystem, Ino, MemFs, Result, SetAttr};
 
-use super::known::{Id, ROOT, Tree};
+use super::known::{Id, ROOT, Tree, written};
 use crate::workload::Script;
 use crate::workload::script::{Contents, ScriptStep};
 
@@ -88,7 +88,7 @@ impl Noted {
     fn child(&self, dir: Ino, name: &[u8]) -> Result<String> {
         let name = text(name)?;
         let dir = self.path(dir)?;
-        Ok(if dir == "/" { name } else { format!("{dir}/{name}") })
+        Ok(if dir == "/" { written(&name) } else { format!("{dir}/{name}") })
     }
 
     /// Steps since `begin`.

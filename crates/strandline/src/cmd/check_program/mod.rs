@@ -1,6 +1,8 @@
 //! `strandline check-program`: does a program survive a power cut? Its own checker answers.
 
 mod checker;
+mod child;
+mod mounts;
 mod run;
 mod tell;
 
@@ -8,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use lab::program::{Check, Judge, Limits, Place, Volume, warnings};
+use lab::program::{Check, Judge, Judgement, Limits, Place, Volume, warnings};
 use lab::rig;
 use lab::workload::shell_word;
 use regex::Regex;
@@ -27,7 +29,7 @@ use tell::Told;
 /// The program runs once, in an empty directory that records what it does, byte by byte. Then the
 /// power is cut at every moment of that run, on each of several file systems, and the checker runs
 /// in a copy of what each cut may leave: it exits with 0 if the program could go on from there. The
-/// same files are checked once.
+/// same files are checked once. Without a checker, warnings are all, and how the places differ.
 ///
 /// Exit status 1 if the checker rejects a state.
 #[derive(Args)]
@@ -39,6 +41,7 @@ Examples:
       --check './bank --verify --at-least \"${STRANDLINE_ACKNOWLEDGED:-0}\"'
   strandline check-program --run ./save --check ./verify --on f2fs,ext4:ordered --json
   strandline check-program --run ./save --check ./verify --on least --only 3.1 --keep state
+  strandline check-program --run ./save
 
 The checker runs as `sh -c COMMAND` in a directory that holds what the cut left, and may change it.
 It gets
@@ -63,7 +66,11 @@ pub(crate) struct CheckProgram {
     run: String,
     /// Shell command that judges what a cut left; 0 if it is well
     #[arg(long, value_name = "COMMAND")]
-    check: String,
+    check: Option<String>,
+    /// Let the checker work on a mount of each state, with its file system, not on a copy of the
+    /// files
+    #[arg(long, requires = "check")]
+    mounted: bool,
     /// What the program prints, on a line of its standard output, when something is durable; a
     /// regular expression
     #[arg(long, value_name = "REGEX")]
@@ -123,14 +130,12 @@ impl CheckProgram {
         if let Some(keep) = &self.keep {
             std::fs::create_dir(keep).map_err(Failure::host(keep))?;
         }
-        let recorded = self.record(false)?;
         let interrupt = Interrupt::watch()?;
+        let recorded = self.record(false, &interrupt)?;
         let progress = Arc::new(Progress::new(self.max_states as u64, "states", self.json));
         let limits = self.limits(&progress, &interrupt);
-        let checker = Checker::new(&self.check, self.check_timeout)?;
-        let judge: Judge =
-            Arc::new(move |tree, promised, state| checker.judge(tree, promised, state));
-        let mut told = Told::new(&recorded.run, self.json);
+        let judge = self.judge(&interrupt)?;
+        let mut told = Told::new(&recorded.run, self.json, self.check.is_some());
         told.begin(&warnings(&recorded.run)?)?;
         let (run, syncs) = (recorded.run, told.syncs());
         let mut check = Check::new(run, recorded.exited, judge.clone(), limits.clone());
@@ -140,26 +145,38 @@ impl CheckProgram {
             let outcome = check.on(place, self.only.as_deref())?;
             progress.aside(|| told.place(name, &outcome))?;
         }
-        let fails = self.on.iter().any(|word| word == FAILING) && syncs > 0;
+        let fails = self.on.iter().any(|word| word == FAILING) && syncs > 0 && told.is_judged();
         if fails && !told.is_broken() && !interrupt.came() {
-            let again = self.record(true)?;
+            let again = self.record(true, &interrupt)?;
             told.of_run(&again.run);
             check = Check::new(again.run, again.exited, judge, limits);
             let outcome = check.on(&Place::Least, self.only.as_deref())?;
             progress.aside(|| told.place(FAILING, &outcome))?;
         }
-        let why = if told.is_broken() { check.why()? } else { None };
+        let wants_why = told.is_broken() && !interrupt.came();
+        let why = if wants_why { check.why()? } else { None };
         progress.finish();
         told.end(why.as_ref(), &self.command_line())?;
         if let (Some(keep), Some(rejected)) = (&self.keep, told.first()) {
             rejected.tree.write(keep).map_err(Failure::host(keep))?;
         }
-        interrupt.check(|| "not every place was looked at".into())?;
+        interrupt.check(|| "not everything was looked at".into())?;
         Ok(if told.is_broken() { PROBLEM } else { 0 })
     }
 
-    fn record(&self, failing: bool) -> Outcome<run::Recorded> {
-        run::record(self.setup.as_deref(), &self.run, self.acknowledged.as_ref(), failing)
+    fn record(&self, failing: bool, interrupt: &Interrupt) -> Outcome<run::Recorded> {
+        let (setup, program) = (self.setup.as_deref(), &*self.run);
+        let acknowledged = self.acknowledged.as_ref();
+        run::record(&run::Plan { setup, program, acknowledged, interrupt }, failing)
+    }
+
+    /// The checker. Without one, every state is accepted.
+    fn judge(&self, interrupt: &Interrupt) -> Outcome<Judge> {
+        let Some(command) = &self.check else {
+            return Ok(Arc::new(|_| Ok(Some(Judgement::accepted()))));
+        };
+        let checker = Checker::new(command, self.check_timeout, self.mounted, interrupt)?;
+        Ok(Arc::new(move |state| checker.judge(state)))
     }
 
     fn limits(&self, progress: &Arc<Progress>, interrupt: &Interrupt) -> Limits {
@@ -171,7 +188,8 @@ impl CheckProgram {
             !late && !interrupt.came()
         };
         let (states, seed, threads) = (self.max_states, self.seed, self.threads);
-        Limits { states, seed, threads, go_on: Arc::new(go_on) }
+        let keeps_trees = self.check.is_none();
+        Limits { states, seed, threads, go_on: Arc::new(go_on), keeps_trees }
     }
 
     /// The places that are named, each once.
@@ -226,7 +244,13 @@ impl CheckProgram {
         if let Some(setup) = &self.setup {
             text += &format!(" --setup {}", shell_word(setup));
         }
-        text += &format!(" --run {} --check {}", shell_word(&self.run), shell_word(&self.check));
+        text += &format!(" --run {}", shell_word(&self.run));
+        if let Some(check) = &self.check {
+            text += &format!(" --check {}", shell_word(check));
+        }
+        if self.mounted {
+            text += " --mounted";
+        }
         if let Some(pattern) = &self.acknowledged {
             text += &format!(" --acknowledged {}", shell_word(pattern.as_str()));
         }

@@ -1,20 +1,24 @@
 //! The program's run in a directory that records it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, IsTerminal, Read};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use cores::Mutex;
 use fuse::{How, MountOptions, Session};
 use lab::record::{Run, Watched};
 use regex::Regex;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::cmd::record::watched;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
 
 /// What the program did and said.
 pub(super) struct Recorded {
@@ -23,26 +27,34 @@ pub(super) struct Recorded {
     pub(super) exited: bool,
 }
 
+/// How long a signal to this process may go unnoticed, and how many times as long a program has to
+/// end then.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const PATIENCE_TICKS: u32 = 20;
+
 /// A line of output is kept up to this length.
 const LINE_MAX: usize = 64 << 10;
 
-/// Runs the program once; with `failing`, each fsync of it fails. Its standard output is for
-/// `acknowledged` only.
-pub(super) fn record(
-    setup: Option<&str>,
-    program: &str,
-    acknowledged: Option<&Regex>,
-    failing: bool,
-) -> Outcome<Recorded> {
+/// What runs.
+pub(super) struct Plan<'a> {
+    pub(super) setup: Option<&'a str>,
+    pub(super) program: &'a str,
+    /// What its standard output is for; nothing else is.
+    pub(super) acknowledged: Option<&'a Regex>,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// Runs the program once; with `failing`, each fsync of it fails.
+pub(super) fn record(plan: &Plan<'_>, failing: bool) -> Outcome<Recorded> {
     let dir = tempfile::tempdir().map_err(Failure::on("a directory to mount on"))?;
-    let said = Arc::new(Said::new(acknowledged.cloned()));
+    let said = Arc::new(Said::new(plan.acknowledged.cloned()));
     let listener = said.clone();
     let fs = watched()?.keeping(Box::new(move || listener.hear()));
     let fs = Arc::new(if failing { fs.failing_syncs() } else { fs });
     let options = MountOptions::default();
     let session = Session::start(fs.clone(), None, Path::new("program"), dir.path(), &options)
         .map_err(Failure::host(dir.path()))?;
-    let ran = work(&fs, &said, dir.path(), setup, (program, failing));
+    let ran = work(&fs, &said, dir.path(), plan, failing);
     if let Err(error) = fuse::unmount(dir.path(), How::Plainly) {
         // Processes that still use it lose it when this process ends.
         let _ = fuse::unmount(dir.path(), How::Lazily);
@@ -64,23 +76,27 @@ fn work(
     fs: &Arc<Watched>,
     said: &Arc<Said>,
     dir: &Path,
-    setup: Option<&str>,
-    (program, failing): (&str, bool),
+    plan: &Plan<'_>,
+    failing: bool,
 ) -> Outcome<ExitStatus> {
     let shell = |text: &str| {
         let mut command = Command::new("sh");
         command.arg("-c").arg(text).current_dir(dir);
+        if has_group() {
+            command.process_group(0);
+        }
         command
     };
-    if let Some(setup) = setup {
+    if let Some(setup) = plan.setup {
         let to = io::stderr().as_fd().try_clone_to_owned().map_err(Failure::on("stderr"))?;
-        let status = shell(setup).stdout(to).status().map_err(Failure::on("sh"))?;
+        let child = shell(setup).stdout(to).spawn().map_err(Failure::on("sh"))?;
+        let status = ended(child, plan.interrupt)?;
         if !status.success() {
             return Err(Failure::Problem(format!("--setup: {status}; nothing was judged")));
         }
     }
     fs.begin();
-    let mut command = shell(program);
+    let mut command = shell(plan.program);
     if failing {
         // It is meant to fail.
         command.stderr(Stdio::null());
@@ -89,8 +105,39 @@ fn work(
     if let Some(pipe) = child.stdout.take() {
         said.listen_to(fs, pipe).map_err(Failure::on("the program's output"))?;
     }
-    let status = child.wait().map_err(Failure::on("sh"))?;
+    let status = ended(child, plan.interrupt)?;
     fs.hear();
+    Ok(status)
+}
+
+/// Whether commands have a process group of their own, so that all of it can be told to end. On a
+/// terminal they share ours: they may read from it, and it tells all of them by itself.
+fn has_group() -> bool {
+    !io::stdin().is_terminal()
+}
+
+/// How a command ends. If the user wants to stop, it is told to end, and has a while for that.
+fn ended(mut child: Child, interrupt: &Interrupt) -> Outcome<ExitStatus> {
+    let is_over =
+        pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(Failure::on("sh"))?;
+    let mut ticks = 0;
+    loop {
+        let mut ready = [PollFd::new(&is_over, PollFlags::IN)];
+        match poll(&mut ready, Some(&TICK)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => break,
+            Err(errno) => return Err(Failure::on("sh")(errno)),
+        }
+        if interrupt.came() {
+            let signal = if ticks < PATIENCE_TICKS { Signal::TERM } else { Signal::KILL };
+            let kill = if has_group() { kill_process_group } else { kill_process };
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_child(&child), signal);
+            ticks += 1;
+        }
+    }
+    let status = child.wait().map_err(Failure::on("sh"))?;
+    interrupt.check(|| "nothing was judged".into())?;
     Ok(status)
 }
 

@@ -1,6 +1,9 @@
 //! What was found, for people and for machines.
 
-use lab::program::{Outcome as Found, Rejected, Why, shown};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lab::program::{Outcome as Found, Rejected, Tree, Why, shown};
 use lab::record::Run;
 use lab::report::counted;
 use lab::workload::script::ScriptStep;
@@ -22,6 +25,10 @@ pub(super) struct Told {
     broken: Vec<String>,
     well: Vec<String>,
     is_partial: bool,
+    /// There is a checker.
+    is_judged: bool,
+    /// Without one: the different trees of each place, by their digests.
+    trees: Vec<(String, BTreeMap<u64, Arc<Tree>>)>,
 }
 
 /// A rejected state.
@@ -67,7 +74,23 @@ struct Verdict<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     words: Option<&'a [String]>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    picture: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     again: Option<String>,
+}
+
+/// How places differ, for machines.
+#[derive(Serialize)]
+struct Differences {
+    differences: Vec<Difference>,
+}
+
+/// What only one place may leave.
+#[derive(Serialize)]
+struct Difference {
+    on: String,
+    only_there: usize,
+    such_as: Vec<String>,
 }
 
 /// Warnings, for machines.
@@ -80,10 +103,16 @@ struct Recorded<'a> {
 }
 
 impl Told {
-    pub(super) fn new(run: &Run, json: bool) -> Self {
+    pub(super) fn new(run: &Run, json: bool, is_judged: bool) -> Self {
         let (steps, markers) = (operations(run), run.markers.len());
-        let (broken, well) = (Vec::new(), Vec::new());
-        Self { json, steps, markers, first: None, broken, well, is_partial: false }
+        let (broken, well, trees) = (Vec::new(), Vec::new(), Vec::new());
+        let (first, is_partial) = (None, false);
+        Self { json, steps, markers, first, broken, well, is_partial, is_judged, trees }
+    }
+
+    /// Whether there is a checker.
+    pub(super) fn is_judged(&self) -> bool {
+        self.is_judged
     }
 
     /// From now on places are of another run of the program.
@@ -122,7 +151,13 @@ impl Told {
             let (state, steps) = (first.clone(), self.steps.clone());
             self.first = Some(First { place: name.to_owned(), state, steps });
         }
-        out::heard(if self.json { json(name, found) } else { out::line(line(name, found)) })
+        if !self.is_judged {
+            self.trees.push((name.to_owned(), found.trees.clone()));
+        }
+        match self.json {
+            true => out::heard(json(name, found)),
+            false => out::heard(out::line(line(name, found, self.is_judged))),
+        }
     }
 
     /// Whether a state was rejected.
@@ -135,8 +170,49 @@ impl Told {
         self.first.as_ref().map(|first| &first.state)
     }
 
+    /// The end of a run without a checker.
+    fn end_unjudged(&self) -> Outcome<()> {
+        let differences = self.differences();
+        if self.json {
+            return out::heard(out::json(&Differences { differences }));
+        }
+        let mut text = "\nno checker, so nothing was judged\n".to_owned();
+        for Difference { on, only_there, such_as } in differences {
+            let states = counted(only_there, "different state");
+            text += &format!("only {on} may leave {states}, such as\n");
+            such_as.iter().take(SHOWN).for_each(|line| text += &format!("  {line}\n"));
+            if such_as.is_empty() {
+                text += "  nothing\n";
+            }
+        }
+        out::heard(out::line(text.trim_end()))
+    }
+
+    /// What only one place may leave, place by place.
+    fn differences(&self) -> Vec<Difference> {
+        let of = |(n, (on, trees)): (usize, &(String, BTreeMap<u64, Arc<Tree>>))| {
+            let others = self.trees.iter().enumerate().filter(|(other, _)| *other != n);
+            let elsewhere: BTreeSet<u64> =
+                others.flat_map(|(_, (_, trees))| trees.keys().copied()).collect();
+            let only: Vec<&Arc<Tree>> = (trees.iter())
+                .filter(|(digest, _)| !elsewhere.contains(digest))
+                .map(|(_, tree)| tree)
+                .collect();
+            let (on, only_there) = (on.clone(), only.len());
+            let such_as = only.first()?.words();
+            Some(Difference { on, only_there, such_as })
+        };
+        match self.trees.len() {
+            0 | 1 => Vec::new(),
+            _ => self.trees.iter().enumerate().filter_map(of).collect(),
+        }
+    }
+
     /// The verdict; `command` repeats the run.
     pub(super) fn end(&self, why: Option<&Why>, command: &str) -> Outcome<()> {
+        if !self.is_judged {
+            return self.end_unjudged();
+        }
         let again = self.first.as_ref().map(|First { place, state, .. }| {
             format!("{command} --on {} --only {}", shell_word(place), state.state)
         });
@@ -145,6 +221,7 @@ impl Told {
                 broken: &self.broken,
                 pattern: why.map(|why| why.pattern.name()),
                 words: why.map(|why| &why.words[..]),
+                picture: why.map(|why| &why.picture[..]),
                 again,
             }));
         }
@@ -157,6 +234,8 @@ impl Told {
         if let Some(why) = why {
             text += &format!("\nmistake: {}\n", why.pattern.name());
             why.words.iter().for_each(|words| text += &format!("  {words}\n"));
+            text += "the order:\n";
+            why.picture.iter().for_each(|line| text += &format!("{}\n", line.trim_end()));
         }
         if self.first.is_some() && why.is_none() {
             text += "\nno mistake of the program was found: on POSIX's promises it survives, and a \
@@ -234,12 +313,15 @@ const AFTER: usize = 2;
 /// Lines of files and of the checker's output.
 const SHOWN: usize = 12;
 
-fn line(name: &str, found: &Found) -> String {
+fn line(name: &str, found: &Found, is_judged: bool) -> String {
     let Found { states, judged, rejected, left_out, sampled, .. } = found;
     let is_broken = *rejected > 0 || found.unreadable.is_some();
     let verdict = if is_broken { "BROKEN" } else { "ok" };
     let (states, judged) = (counted(*states, "state"), counted(*judged, "different one"));
-    let mut text = format!("{name:18} {verdict:6} {states}, {judged}, {rejected} rejected");
+    let mut text = match is_judged {
+        true => format!("{name:18} {verdict:6} {states}, {judged}, {rejected} rejected"),
+        false => format!("{name:18} {states}, {judged}"),
+    };
     if *left_out > 0 {
         text += &format!(", {left_out} left out");
     }

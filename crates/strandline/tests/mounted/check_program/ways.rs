@@ -1,0 +1,175 @@
+//! The ways in which states are shown, and how a run ends: on mounts, without a checker, by a
+//! signal, after a time.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{program, text};
+use crate::mounting::{NOBODY, alone, eventually};
+
+const SETUP: &str = "echo old >f";
+const BROKEN: &str = "printf new >f.tmp && mv f.tmp f";
+const MENDED: &str = "printf new >f.tmp && sync f.tmp && mv f.tmp f && sync .";
+
+fn command(run: &str, more: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.args(["check-program", "--setup", SETUP, "--run", run]).args(more);
+    command
+}
+
+fn ran(run: &str, more: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command(run, more).output().expect("it starts");
+    (status.code(), text(&stdout) + &text(&stderr))
+}
+
+/// The checker is on a file system of ours, may change everything, and finds what it would find in
+/// a copy.
+#[test]
+fn a_checker_may_work_on_mounts() {
+    let _alone = alone();
+    let check = "findmnt -nT . | grep -q strandline && touch new && chmod 600 f && \
+                 grep -qx -e old -e new f";
+    let places = "least,f2fs:posix,ext4:ordered";
+    let judge = |run| ran(run, &["--mounted", "--check", check, "--on", places]);
+    let (code, said) = judge(MENDED);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = judge(BROKEN);
+    assert!(code == Some(1) && said.contains("mistake: no fsync before rename"), "{said}");
+    assert!(said.contains(" --mounted "), "{said}");
+}
+
+#[test]
+fn a_user_mounts_states_without_root() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("it is ours");
+    let binary = dir.path().join("strandline");
+    fs::copy(program(), &binary).expect("it is built");
+    let mut command = Command::new(binary);
+    command.args(["check-program", "--setup", SETUP, "--run", MENDED, "--mounted", "--check"]);
+    command.args(["echo more >>f && grep -q -e old -e new f", "--on", "least,ext4:ordered"]);
+    if rustix::process::getuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+    let ran = command.output().expect("the command starts");
+    assert_eq!(ran.status.code(), Some(0), "{}{}", text(&ran.stdout), text(&ran.stderr));
+}
+
+#[test]
+fn without_a_checker_there_are_warnings_and_differences() {
+    let _alone = alone();
+    let on = ["--on", "least,f2fs:posix,ext4:ordered"];
+    let (code, said) = ran(BROKEN, &on);
+    assert_eq!(code, Some(0), "{said}");
+    for line in [
+        "warning: step 4 renames f.tmp to f",
+        "no checker, so nothing was judged",
+        "only least may leave ",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let (_, said) = ran(BROKEN, &[&on[..], &["--json"]].concat());
+    assert!(said.contains(r#"{"differences":[{"on":"least","only_there":"#), "{said}");
+}
+
+/// The picture has the rename on the drive, and what it overtook not.
+#[test]
+fn a_verdict_shows_the_order() {
+    let _alone = alone();
+    let check = "grep -qx -e old -e new f";
+    let (_, said) = ran(BROKEN, &["--on", "least", "--check", check]);
+    let drawn = |step: &str, arrow: &str| {
+        said.lines().any(|line| line.contains(step) && line.contains(arrow))
+    };
+    assert!(drawn("write f.tmp 0+3", "|--x"), "{said}");
+    assert!(drawn("rename f.tmp f", "|-------->|"), "{said}");
+}
+
+/// Everything below this directory, the name of a directory that goes with it.
+fn begun(run: &str, more: &[&str], tmp: &Path) -> Child {
+    let mut command = command(run, more);
+    command.env("TMPDIR", tmp).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("it starts")
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).expect("it is ours").next().is_none()
+}
+
+/// Neither states nor mounts stay behind, whether the program runs or its checker.
+#[test]
+fn nothing_stays_behind_after_a_signal() {
+    let _alone = alone();
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        for (run, check, mounted) in [
+            ("touch begun; sleep 100", "true", false),
+            (MENDED, "test ! -e f.tmp || sleep 100", false),
+            (MENDED, "test ! -e f.tmp || sleep 100", true),
+        ] {
+            let tmp = tempfile::tempdir().expect("a directory");
+            let mut more = vec!["--check", check, "--on", "least,f2fs:posix"];
+            more.extend(mounted.then_some("--mounted"));
+            let mut child = begun(run, &more, tmp.path());
+            let marker = if run == MENDED { "f.tmp" } else { "begun" };
+            eventually("it works", || {
+                let found = Command::new("find").arg(tmp.path()).args(["-name", marker]).output();
+                !found.expect("find").stdout.is_empty()
+            });
+            kill_process(Pid::from_child(&child), signal).expect("it is there");
+            let ended = child.wait().expect("it ends");
+            assert_eq!(ended.code(), Some(status), "{run} {check}");
+            assert!(is_empty(tmp.path()), "{run} {check}: {:?}", fs::read_dir(tmp.path()));
+        }
+    }
+}
+
+/// A budget of time is one although a single check takes longer than a state should.
+#[test]
+fn a_search_ends_in_time() {
+    let _alone = alone();
+    let more = ["--check", "sleep 0.4", "--on", "least,f2fs:posix", "--max-time", "2"];
+    let begun = cores::now();
+    let (code, said) = ran(BROKEN, &more);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(cores::now() - begun < 20_000_000_000, "{said}");
+    assert!(said.contains("stopped early") && said.contains("not every state"), "{said}");
+}
+
+/// Checkers that hang, talk without end, leave daemons, close their directory, or die.
+#[test]
+fn a_checker_may_do_what_it_likes() {
+    let _alone = alone();
+    let judge = |check: &str, more: &[&str]| {
+        let tmp = tempfile::tempdir().expect("a directory");
+        let mut command = command(MENDED, &[&["--check", check, "--on", "least"], more].concat());
+        let output = command.env("TMPDIR", tmp.path()).output().expect("it starts");
+        assert!(is_empty(tmp.path()), "{check}");
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (code, said) = judge("sleep 600 & setsid sleep 3 & exit 0", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = judge("mkdir -p a/b && touch a/b/c && chmod 0 a/b a && exit 0", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = judge("yes | head -c 9000000; exit 0", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = judge("test ! -e f.tmp || exec yes", &["--check-timeout", "1"]);
+    assert!(code == Some(1) && said.contains("still running after 1 s"), "{said}");
+    let (code, said) = judge("test ! -e f.tmp || kill -SEGV $$", &[]);
+    assert!(code == Some(1) && said.contains("ended by signal 11"), "{said}");
+}
+
+/// A program that is killed promises nothing that could be checked.
+#[test]
+fn a_program_that_fails_is_not_judged() {
+    let _alone = alone();
+    for (run, why) in [("echo x >g; kill -9 $$", "signal: 9"), ("exit 3", "exit status: 3")] {
+        let (code, said) = ran(run, &["--check", "true"]);
+        assert!(code != Some(0) && said.contains(why), "{said}");
+        assert!(said.contains("nothing was judged"), "{said}");
+    }
+}
