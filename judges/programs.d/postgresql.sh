@@ -29,8 +29,10 @@ run)
 check)
     # What is there are the first transactions, whole; an error prints nothing.
     whole="select count(*) from t where length(y) = 3000 and x <= (select count(*) from t)"
-    there=$(echo "select count(*) from t" | sql)
-    [ -n "$there" ] && [ "$(echo "$whole" | sql)" = "$there" ] || exit 1
+    { read -r there && read -r whole; } <<EOF || exit 1
+$(printf '%s\n' "select count(*) from t" "$whole" | sql)
+EOF
+    [ "$whole" = "$there" ] || exit 1
     case $2 in *-intact|*-nofsync) exit ;; esac
     [ "$there" -ge "${STRANDLINE_ACKNOWLEDGED:-0}" ] ;;
 esac
