@@ -198,7 +198,7 @@ fn any_name_is_a_name() {
         let held = judge(move |tree, promised| {
             let has =
                 |name: &&[u8]| contents(tree, &[name, &b"2"[..]].concat()) == Some(name.to_vec());
-            !promised.exited || names.iter().all(|name| has(name))
+            !promised.exited || names.iter().all(has)
         });
         let mut all = check(fs.end(), held);
         let found = all.on(&place(name), None).unwrap();

@@ -202,7 +202,7 @@ mod tests {
         let closed = dir.path().join("closed");
         fs::create_dir_all(closed.join("deep/er")).unwrap();
         for path in ["deep/er", "deep", ""] {
-            fs::set_permissions(closed.join(path), Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(closed.join(path), Permissions::from_mode(0o000)).unwrap();
         }
         remove_dir(&closed);
         assert!(!closed.exists());

@@ -86,8 +86,8 @@ fn names_are_only_names() {
                mv -- \"./$name.tmp\" \"./$name\" || exit; done; \
                ln -s /etc/hostname out && ln -s ../../.. up && sync .";
     let check = r#"[ "$STRANDLINE_EXITED" = 0 ] || {
-        [ "$(cat './#auto#' './two words' ./-rf './*' './q"q' "./$(printf 'a\nb')" | wc -l)" = 6 ] &&
-        [ "$(readlink out)" = /etc/hostname ] && [ -L up ]; }"#;
+        n=$(cat './#auto#' './two words' ./-rf './*' './q"q' "./$(printf 'a\nb')" | wc -l)
+        [ "$n" = 6 ] && [ "$(readlink out)" = /etc/hostname ] && [ -L up ]; }"#;
     assert!(survives("true", run, check));
     assert!(!survives("true", &run.replace("&& sync .", ""), check));
 }

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(Answer::lost(2).line(), "{\"ok\":true,\"losses\":2}\n");
         let refused = Answer::refused(["no\nsuch"]).line();
         assert_eq!(refused, "{\"ok\":false,\"errors\":[\"no\\nsuch\"]}\n");
-        let (paths, ranges) = (vec![b"/a\xff".to_vec()], Vec::from_iter([4000..9000]));
+        let (paths, ranges) = (vec![b"/a\xff".to_vec()], Vec::from_iter(Some(4000..9000)));
         let file = UnsyncedFile { ino: 7, paths, ranges };
         let name = NameChange { path: b"/b".to_vec(), added: false };
         let said: serde_json::Value =
