@@ -199,7 +199,11 @@ impl Told {
                 .map(|(_, tree)| tree)
                 .collect();
             let (on, only_there) = (on.clone(), only.len());
-            let such_as = only.first()?.words();
+            // The one that is told with the fewest words.
+            let such_as = only.iter().map(|tree| tree.words()).min_by_key(|words| {
+                let order = words.clone();
+                (words.len(), order)
+            })?;
             Some(Difference { on, only_there, such_as })
         };
         match self.trees.len() {
