@@ -1,8 +1,8 @@
 //! Block groups in memory: descriptors, bitmaps, and what of them may be allocated
 //! (`mballoc.c`, `ialloc.c`).
 //!
-//! A group has each bitmap twice. One is as the running transaction has it. The other one is what
-//! the allocator looks at: it has a bit more for each block that an operation has taken and not yet
+//! A group has each bitmap twice. One is as the running transaction has it. The allocator uses the
+//! other one: there a bit is also set for each block that an operation has taken and not yet
 //! applied, and for each block that was freed by a transaction that is not yet committed. Such a
 //! block must not be written again: after a power cut it still belongs to its old owner.
 //!
@@ -37,7 +37,7 @@ pub(crate) struct Groups {
 pub(crate) struct GroupState {
     /// Its descriptor, as the running transaction has it.
     pub(crate) desc: RawGroupDesc,
-    /// Its bitmaps, once somebody needs them.
+    /// Its bitmaps, once they are needed.
     pub(crate) bitmaps: Option<Bitmaps>,
 }
 

@@ -26,7 +26,7 @@ use crate::reader::Reader;
 use crate::recover::recovered;
 use claims::Claims;
 
-/// Findings that are kept; more of them tell nobody more.
+/// The most findings that are kept.
 const FINDINGS_MAX: usize = 1000;
 
 /// An inode in use, as the check knows it.

@@ -107,11 +107,11 @@ impl Engine {
         Ok(done)
     }
 
-    /// Writes to the blocks of a file. False if some of them have to be made first, or if memory
-    /// has something newer.
+    /// Writes to the blocks of a file. False if some of them have to be allocated first, or if the
+    /// page cache has newer contents.
     fn overwrite(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<bool> {
         let is_sync = {
-            // Nobody changes the map of the file or writes it back meanwhile.
+            // During the turn the file's map does not change, and no write-back of it runs.
             let _turn = Turn::take(self, ino.into());
             let pages = offset / PAGE..(offset + data.len() as u64) / PAGE;
             let Some(blocks) = self.blocks_to_overwrite(ino, offset, pages.clone())? else {

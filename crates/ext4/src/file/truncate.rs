@@ -1,5 +1,5 @@
-//! Changing the size of a file (`ext4_setattr`, `ext4_truncate`), and freeing an inode that nobody
-//! needs (`ext4_evict_inode`).
+//! Changing the size of a file (`ext4_setattr`, `ext4_truncate`), and freeing an inode without
+//! links (`ext4_evict_inode`).
 
 use std::ops::Range;
 
@@ -74,7 +74,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Frees an inode that has no link, if nobody has it open.
+    /// Frees an inode that has no link, unless it is open.
     pub(crate) fn evict(&self, ino: Ino) -> Result<()> {
         let _turn = Turn::take(self, ino.into());
         if !self.is_left(ino) {

@@ -107,7 +107,7 @@ impl Engine {
         if is_changed { self.write_attributes(ino) } else { Ok(()) }
     }
 
-    /// As [`Engine::flush_in_turn`], but for attributes that nobody needs to read the contents.
+    /// As [`Engine::flush_in_turn`], without attributes that are not needed to read the contents.
     pub(crate) fn flush_contents(&self, ino: Ino) -> Result<()> {
         self.write_pages(ino)?;
         let has_other_size = {

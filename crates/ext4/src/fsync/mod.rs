@@ -52,8 +52,8 @@ impl Engine {
         if self.journal.has_records()
             && let Some(cached) = self.inodes.own(ino.into()).inodes.get_mut(&ino)
         {
-            // A record has it, until the transaction is committed that has it, too. In the file's
-            // turn nobody changes its map or what the drive has of its size.
+            // A record has it, until the transaction that changed it is committed. During the turn
+            // neither the file's map nor its size on the drive changes.
             cached.data_id = None;
             self.note_fsynced(cached);
         }

@@ -3,7 +3,7 @@
 //! A record sums the data that would be missed: blocks that the file has gained, or up to which it
 //! has grown, since its last fsync. Until that fsync's record is superseded by a commit or
 //! by the next one that returns, recovery must find these sums again, whatever happens to the
-//! blocks. So a write to one of them is looked at first: more data behind what was summed, as
+//! blocks. So a write to one of them is checked first: more data behind what was summed, as
 //! appends make it, does no harm; anything else waits for a commit, after which the record does not
 //! count. Blocks that are freed are not used again before such a commit anyway.
 //!

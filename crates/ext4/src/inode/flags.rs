@@ -59,7 +59,7 @@ pub(crate) fn inherited(kind: FileKind, flags: Flags) -> Flags {
     masked(kind, flags & INHERITED)
 }
 
-/// Those that everybody heeds, of an inode's flags.
+/// Those of an inode's flags that all file systems have.
 pub(crate) fn common(flags: Flags) -> InodeFlags {
     InodeFlags::from_bits_truncate(flags.bits())
 }

@@ -1,12 +1,12 @@
-//! Names that were looked up (the kernel's dentries), so that looking them up again reads no block:
-//! the blocks of a directory that all paths go through are otherwise what every core waits for.
+//! Names that were looked up (the kernel's dentries), so that a second look-up reads no block: all
+//! cores would contend for the blocks of the directories that most paths begin with.
 //!
-//! Directories are here as soon as they are made: cores that learn the same paths at the same time
-//! would take turns at the locks of the directories that these begin with.
+//! New directories are cached at once: cores that look up the same paths at the same time would
+//! contend for the locks of the directories that these begin with.
 //!
-//! Invariant: a name here is an entry of its directory. Whoever removes an entry or makes it stand
-//! for another inode forgets all names of its directory under the same lock. A new entry makes none
-//! of them wrong.
+//! Invariant: a name here is an entry of its directory. A change that removes an entry, or points
+//! it to another inode, drops all names of its directory under the same lock. A new entry makes
+//! none of them wrong.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! Extended attributes (`xattr.c`): in the inode, behind its fields, as long as there is room, then
 //! in a block of their own.
 //!
-//! Such a block may be shared by inodes with the same attributes (`h_refcount`). We make none that
-//! is, but copy one before we change it. What sharers do to its count at the same time is ordered
-//! by a lock of the volume, from the plan until it is applied. A block of one inode only belongs to
-//! the inode's shard like any other: nobody makes it shared.
+//! Such a block may be shared by inodes with the same attributes (`h_refcount`). We never make a
+//! block shared, but copy a shared one before we change it. Concurrent changes of its count are
+//! ordered by a lock of the volume, held from the plan until it is applied. A block of one inode
+//! only is protected by the lock of the inode's shard.
 
 use std::sync::Arc;
 
@@ -251,7 +251,7 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Whether other inodes have this block, too. If so, nobody changes that until this is applied.
+    /// Whether other inodes share this block. If so, locks its count until this is applied.
     fn is_shared(&mut self, at: FsBlock) -> Step<bool> {
         let count = |draft: &Self| -> Step<u32> {
             let block = draft.block_of(at, Kind::Xattrs)?;

@@ -81,7 +81,7 @@ impl Ext4 {
         }
     }
 
-    /// Frees an inode that lost its last name, unless somebody has it open.
+    /// Frees an inode that lost its last name, unless it is open.
     fn clear_up(&self, ino: u32) -> Result<()> {
         let is_left = {
             let shard = self.engine.inodes.look(ino.into());

@@ -73,8 +73,8 @@ pub(crate) struct Engine {
     health: Line,
     /// The generation of the next new inode.
     pub(crate) generations: Line,
-    /// Blocks that a transaction has freed, by its number: nobody may have them before it is
-    /// committed. Taken alone.
+    /// Blocks that a transaction has freed, by its number: not allocated again before it is
+    /// committed. Locked alone.
     parked: Mutex<VecDeque<(Id, Range<FsBlock>)>>,
     /// The same for numbers of inodes, where fsyncs write records.
     parked_inodes: Mutex<VecDeque<(Id, Ino)>>,
@@ -224,7 +224,7 @@ impl Engine {
             };
             let Some((_, blocks)) = freed else { return };
             if self.discard {
-                // Advice, while nobody can have the blocks: a drive may not take it.
+                // While the blocks cannot be allocated. Only advice: an error is ignored.
                 let _ = self.io.discard(blocks.clone());
             }
             self.groups.give_back(&self.sb, blocks);
@@ -295,8 +295,8 @@ impl Engine {
         if shard.inodes.contains_key(&ino) {
             return Ok(());
         }
-        // Under the shard's lock nobody changes the inode. If its block was evicted meanwhile, the
-        // caller comes again.
+        // Under the shard's lock the inode does not change. If its block was evicted meanwhile, the
+        // caller retries.
         let Some(block) = self.journal.peek(at) else { return Ok(()) };
         let bytes = &block[byte..byte + self.inode_size()];
         if bytes[..2] == [0, 0] {
@@ -325,7 +325,7 @@ impl Engine {
         };
         let mut state = self.groups.lock(group);
         if state.bitmaps.is_some() {
-            // Somebody else has read them, and may have changed them and the checksums since.
+            // Another thread has read them, and may have changed them and the checksums since.
             return Ok(());
         }
         if !fresh_blocks {

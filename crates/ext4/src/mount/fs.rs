@@ -71,7 +71,7 @@ impl Engine {
     /// Syncs, and leaves the volume marked as clean.
     pub(crate) fn unmount(&self) -> Result<()> {
         self.check_usable()?;
-        // With the mark that says clean, nobody looks into the log: it must be empty.
+        // The log of a volume that is marked clean is not read: it must be empty.
         let done = self
             .sync_all()
             .and_then(|()| self.journal.close().map_err(Into::into))

@@ -1,4 +1,4 @@
-//! Mistakes of the file system that tests make on purpose, beside those of its journal
+//! Faults of the file system that tests inject, in addition to those of its journal
 //! ([`journal::Inject`]): a campaign that does not notice them proves nothing.
 
 use bitflags::bitflags;

@@ -17,7 +17,7 @@ pub(crate) enum Want {
     Group(Group),
     /// Pages of a file.
     Pages(Miss<vfs::Ino>),
-    /// The end of the turn of whoever moves the blocks of this inode.
+    /// The end of the turn of the thread that moves the blocks of this inode.
     Turn(Ino),
     /// A commit: blocks that the running transaction has freed are needed.
     Commit,

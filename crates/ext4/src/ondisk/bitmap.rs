@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::checksum::crc32c;
 
-/// Whether bit `at` is set. Bits behind the end count as set, so nobody allocates them.
+/// Whether bit `at` is set. Bits behind the end count as set, so they are never allocated.
 pub fn test(bits: &[u8], at: u32) -> bool {
     bits.get(at as usize / 8).is_none_or(|byte| byte >> (at % 8) & 1 == 1)
 }

@@ -3,7 +3,7 @@
 //!
 //! A block of a directory is a chain of records that fill it. A record with inode 0 is free, and so
 //! is what a record has behind its name. With checksums, the last record is a tail of 12 bytes that
-//! looks free to whoever does not know it.
+//! looks like a free record to older readers.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

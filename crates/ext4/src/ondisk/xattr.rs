@@ -89,7 +89,7 @@ pub struct Xattr<'a> {
 }
 
 impl Xattr<'_> {
-    /// The name with its prefix; `None` if nobody outside the kernel sees this namespace.
+    /// The name with its prefix; `None` for a namespace that only the kernel sees.
     pub fn full_name(&self) -> Option<Vec<u8>> {
         let prefix = PREFIXES.iter().find(|known| known.0 == self.index)?.1;
         Some([prefix, self.name].concat())
@@ -207,7 +207,7 @@ pub fn emit(area: &mut [u8], first: usize, xattrs: &[Xattr<'_>]) -> bool {
             value_offs: (start as u16).into(),
             value_inum: inum.into(),
             value_size: size.into(),
-            // In an inode nobody looks at the hash.
+            // In an inode the hash is not used.
             hash: if first == 0 { 0 } else { entry_hash(xattr) }.into(),
         };
         area[offset..offset + ENTRY].copy_from_slice(raw.as_bytes());

@@ -38,7 +38,7 @@ pub(crate) struct Reader {
     /// Metadata blocks.
     pub(crate) blocks: Blocks,
     inodes: Inodes,
-    /// Descriptors with wrong checksums are used: whoever asks has said what is wrong with them.
+    /// Use descriptors with wrong checksums, which the caller has reported already.
     lenient: bool,
 }
 

@@ -52,7 +52,7 @@ impl Engine {
     }
 }
 
-/// The newest entry of each inode, without those whose name a newer one has. A directory comes
+/// The newest entry of each inode, without entries whose name a newer one has. A directory comes
 /// before what is in it.
 fn newest(records: Vec<Record>) -> Vec<Entry> {
     let mut newest: BTreeMap<Ino, (usize, usize, Entry)> = BTreeMap::new();

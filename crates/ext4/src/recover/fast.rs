@@ -1,10 +1,10 @@
 //! Fast commits, brought in after the journal's transactions (`ext4_fc_replay`): each change in its
 //! order. Bitmaps, descriptors, trees of extents, directories and counts follow from them.
 //!
-//! All of it is one transaction, the one that the fast commits came before. Once that is committed
-//! they do not count any more; a cut before finds the volume and the fast commits as they were.
-//! What they free stays taken until then, and what they name is kept from the allocator from the
-//! start (`ext4_fc_replay_check_excluded`).
+//! All of it is one transaction, with the number that the fast commits name. Once it is committed
+//! they no longer count; after a cut before that, recovery finds the volume and the fast commits as
+//! they were. Blocks that they free stay allocated until then, and blocks that they name are kept
+//! from the allocator from the start (`ext4_fc_replay_check_excluded`).
 
 use std::ops::Range;
 
@@ -185,7 +185,7 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Blocks that nobody has are the file's.
+    /// Allocates free blocks to the file.
     fn adopt(&mut self, ino: Ino, piece: &Extent) -> Step<()> {
         self.take_gained(ino, vec![blocks_of(piece)])?;
         self.changes.adopted.push(blocks_of(piece));

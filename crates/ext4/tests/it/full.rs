@@ -8,7 +8,7 @@ use crate::small::{SIZES, fits_small_blocks};
 
 const MIB: u64 = 1 << 20;
 
-/// Writes a file until there is no more room, or `most` bytes.
+/// Writes a file until the volume is full, or `most` bytes.
 fn fill(fs: &dyn FileSystem, name: &[u8], most: u64) -> u64 {
     let ino = fs.create(fs.root(), name, 0o644, Creator::default()).unwrap().ino;
     let data = vec![0x5a; MIB as usize];
