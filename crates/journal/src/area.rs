@@ -40,8 +40,8 @@ pub(crate) struct Area<K> {
     /// Credits of open handles, and those that the running transaction has used
     /// (`t_outstanding_credits`). Changed only under the gate.
     pub(crate) credits: Line,
-    /// Blocks of the log that no transaction has and none is promised. Only closing makes it less,
-    /// when nobody has a handle; so what a handle has found there stays.
+    /// Blocks of the log that are neither used nor reserved by a transaction. Only closing lowers
+    /// it, when no handle is open; so room that a handle has found stays.
     room: Line,
     /// Whether the journal was aborted.
     aborted: Line,
@@ -99,7 +99,7 @@ pub(crate) enum Room {
 /// Whether a commit of the area is under way.
 #[derive(Default)]
 pub(crate) struct Turns {
-    /// Somebody commits.
+    /// A thread commits.
     pub(crate) leading: bool,
     /// And has begun its last flush.
     pub(crate) flushing: bool,

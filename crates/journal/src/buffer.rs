@@ -2,12 +2,12 @@
 //!
 //! A buffer has a *live* block, which handles read and change; at most one running transaction that
 //! owns it; and *images*, the live block as transactions closed it, until they are home. Blocks are
-//! copied on write, so an image costs a copy only if the live block changes again, and nobody waits
-//! for one that is on its way to the log.
+//! copied on write, so an image costs a copy only if the live block changes again, and no thread
+//! waits for one that is being written to the log.
 //!
-//! Invariant: who needs a buffer holds it. The lists of transactions do, until their images are
-//! home, and so do those who [pin](crate::Journal::pin) it. What only the cache holds is therefore
-//! the same as at home, and may be evicted.
+//! Invariant: every user of a buffer holds a reference. The lists of transactions do, until their
+//! images are home, and so does a [pin](crate::Journal::pin). A buffer that only the cache refers
+//! to is therefore the same as at home, and may be evicted.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::transaction::{Id, Stamp};
 
 const SHARDS: usize = 256;
-/// Buffers of a shard beyond which it drops those that nobody needs: 64 MiB in all.
+/// Buffers of a shard beyond which it drops unused ones: 64 MiB in all.
 const CACHED_PER_SHARD: usize = 64;
 
 /// A block of metadata.
@@ -34,9 +34,9 @@ pub(crate) struct Buffer<K> {
 
 /// What a buffer says.
 pub(crate) struct State<K> {
-    /// What handles see; `None` if it has to be read, or does not count any more.
+    /// What handles see; `None` if it has to be read, or was freed.
     pub(crate) live: Option<Block>,
-    /// What it is, for those who seal it.
+    /// What it is, for `Client::seal`.
     pub(crate) kind: Option<K>,
     /// The running transaction that will log it.
     pub(crate) owner: Option<Id>,
@@ -115,7 +115,7 @@ impl<K> Buffers<K> {
     pub(crate) fn new() -> Self {
         let shard = |key| {
             let shard = Shard { buffers: FxHashMap::default(), weed_at: CACHED_PER_SHARD };
-            // Which buffers are there. Taken alone: nobody has a buffer's lock meanwhile.
+            // Which buffers are cached. Never locked together with a buffer.
             Mutex::ranked(Rank::Node, "journal buffers", shard).keyed(key)
         };
         Self { shards: (0..SHARDS as u64).map(shard).collect() }
@@ -145,7 +145,7 @@ impl<K> Buffers<K> {
 }
 
 impl<K> Shard<K> {
-    /// Evicts what nobody but the cache holds, once that may be much.
+    /// Evicts what only the cache refers to, once that may be much.
     fn weed(&mut self) {
         if self.buffers.len() >= self.weed_at {
             self.buffers.retain(|_, buffer| Arc::strong_count(buffer) > 1);

@@ -8,8 +8,8 @@
 //!
 //! The first change of a block in transaction T meets the transaction U of another area that had
 //! it before:
-//! - U is still running: both name one another, and the block stays with U. They stand or fall
-//!   together, so U's image may hold half an operation of T.
+//! - U is still running: both name one another, and the block stays with U. Either both are valid
+//!   or neither, so U's image may hold half an operation of T.
 //! - U is closed or committed: its image is frozen, T takes the block, and T names U.
 
 use cores::{Mutex, Rank};

@@ -26,9 +26,9 @@ use crate::ondisk::superblock::Incompat;
 use crate::transaction::{Committed, Id, Stamp};
 use crate::{Client, Journal};
 
-/// Whether somebody writes images home.
+/// Whether a thread writes images home.
 pub(crate) struct Homing {
-    /// Taken alone, or with nothing but the turn to commit.
+    /// Locked alone, or with nothing but the turn to commit.
     is_busy: Mutex<bool>,
     ended: Condvar,
 }
@@ -45,7 +45,7 @@ struct Going<K> {
 type Passing = Vec<Option<(usize, Tid)>>;
 
 impl<C: Client> Journal<C> {
-    /// Makes room in the log, or waits until somebody has. The caller has no handle.
+    /// Makes room in the log, or waits until another thread has. The caller has no handle.
     pub(crate) fn make_room(&self, area: &Area<C::Kind>) -> Result<()> {
         let oldest = area.log.lock().committed.front().map(|oldest| (oldest.id, oldest.valid));
         match oldest {
@@ -60,7 +60,7 @@ impl<C: Client> Journal<C> {
     }
 
     /// Writes home what the area's oldest transactions have logged, or all of its valid ones; or
-    /// waits until somebody else has written home.
+    /// waits until another thread's checkpoint has ended.
     fn checkpoint(&self, area: &Area<C::Kind>, all: bool) -> Result<()> {
         area.check()?;
         if !self.homing.begin() {
@@ -197,9 +197,9 @@ impl<C: Client> Journal<C> {
         Ok(set.wait(self.io.queue())?)
     }
 
-    /// Sees to it that a transaction that was closed does not wrap around the log's end, where an
-    /// area for fast commits is behind it: there e2fsck up to 1.47 at least and kernels before
-    /// 2dfba3bb40ad read on into the area. The log is emptied, and begins at its start again.
+    /// Prevents a closed transaction from wrapping around the log's end, if an area for fast
+    /// commits is behind it: there e2fsck up to 1.47 at least and kernels before 2dfba3bb40ad read
+    /// on into the area. The log is emptied, and begins at its start again.
     pub(crate) fn keep_in_one_piece(&self, area: &Area<C::Kind>, ring: &Ring) -> Result<()> {
         let fits = |log: &Log<C::Kind>| log.head + log.closing < ring.end;
         if !ring.incompat.contains(Incompat::FAST_COMMIT) || fits(&area.log.lock()) {
@@ -305,7 +305,7 @@ impl Default for Homing {
 }
 
 impl Homing {
-    /// Takes the turn; false after somebody else's turn.
+    /// Begins a checkpoint; false after waiting for another thread's.
     fn begin(&self) -> bool {
         let mut is_busy = self.is_busy.lock();
         if std::mem::replace(&mut *is_busy, true) {

@@ -48,7 +48,7 @@ impl<C: Client> Journal<C> {
         }
         for (place, ..) in &closed {
             let (area, gate) = (areas[*place], &mut gates[*place]);
-            // Nobody has a handle, so credits are those that were used.
+            // No handle is open, so credits are those that were used.
             let mut log = area.log.lock();
             log.closing = area.cost(area.credits.load() as u32);
             area.credits.store(0);

@@ -114,7 +114,7 @@ impl<C: Client> Handle<'_, C> {
     ) -> T {
         let mut state = pin.0.lock();
         self.own(&pin.0, &mut state, kind);
-        // Nobody frees a pinned block but its user, who then starts from zeroes.
+        // Only its user frees a pinned block, and then starts from zeroes.
         f(state.live.get_or_insert_with(Block::zeroed).make_mut())
     }
 

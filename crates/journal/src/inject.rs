@@ -1,4 +1,4 @@
-//! Mistakes that tests make on purpose: a test that does not notice them proves nothing.
+//! Faults that tests inject: a test that does not notice them proves nothing.
 
 use bitflags::bitflags;
 
@@ -16,7 +16,7 @@ bitflags! {
         const SKIP_ESCAPE = 8;
         /// The order of a checkpoint: the tail moves before the images are home.
         const EARLY_TAIL = 16;
-        /// Marks: commit blocks name nobody.
+        /// Marks: commit blocks name no other transaction.
         const DROP_CHAIN = 32;
         /// The order of areas in a checkpoint: a tail passes a transaction before those that it
         /// follows.

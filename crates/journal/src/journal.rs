@@ -35,8 +35,8 @@ pub trait Client: Send + Sync {
         Ok(())
     }
 
-    /// Completes a block that a transaction is about to log: its checksum. Nobody changes the block
-    /// meanwhile. Must not use the journal, nor wait.
+    /// Completes a block that a transaction is about to log: its checksum. The block does not
+    /// change meanwhile. Must not use the journal, nor wait.
     fn seal(&self, kind: Self::Kind, lba: Lba, block: &mut Block);
 
     /// A transaction is durable, and so are those before it in its area: what was freed in them may

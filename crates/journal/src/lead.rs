@@ -1,18 +1,18 @@
 //! Who commits what: the lead of areas, and which transactions a run closes.
 //!
-//! The first caller who wants a transaction durable *leads* its area: it closes and commits the
-//! transaction in its own thread. Others who want the same, or what is behind it, wait for the end
+//! The first caller that needs a transaction durable *leads* its area: it closes and commits the
+//! transaction in its own thread. Callers that need the same one, or a later one, wait for the end
 //! of that run.
 //!
-//! Where there are several areas, a caller who wants T durable wants T's *closure*: all that T
-//! names and that is not valid, all that those name, and so on. What is committed of it is done
-//! with; the rest is running, or another run commits it. The closure of a running transaction
-//! grows until it is closed, so the caller takes leads and gates, looks again, and gives all up if
-//! there is more than it has. Where many cores share blocks, others add to it as fast as it looks,
-//! so the second time it takes the leads of all areas: then nothing is left to be added.
+//! Where there are several areas, a caller that wants T durable needs T's *closure* durable: all
+//! transactions that T names and that are not valid, all that those name, and so on. Some of them
+//! are committed; the rest is running, or another thread commits it. The closure of a running
+//! transaction grows until it is closed, so the caller takes leads and gates, computes the closure
+//! again, and gives all up if it has grown. Where many cores share blocks it may grow each time, so
+//! the second attempt takes the leads of all areas: then it cannot grow.
 //!
-//! Leads are taken in the order of areas, and given up before more are wanted: nobody who has one
-//! waits for a lower one.
+//! Leads are taken in the order of areas, and given up before more are wanted: a thread that has
+//! one never waits for a lower one.
 
 use smallvec::SmallVec;
 

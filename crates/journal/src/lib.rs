@@ -1,7 +1,7 @@
 //! Write-ahead journals on JBD2's format.
 //!
-//! [`ondisk`] is the format. [`recover`](mod@recover) brings home what a power cut left in a log,
-//! whoever wrote it; the rest writes one.
+//! [`ondisk`] is the format. [`recover`](mod@recover) writes home what a power cut left in a log,
+//! the kernel's or ours; the rest writes logs.
 //!
 //! # How a file system uses it
 //!
@@ -68,10 +68,10 @@
 //!
 //! # Locks, outermost first
 //!
-//! - `turns` (an area's): who commits. `homing`: whether somebody writes home. Never held while one
-//!   does.
-//! - `gate` (an area's): handles share it, closing a transaction takes it. Who closes several takes
-//!   them in the order of areas.
+//! - `turns` (an area's): who commits. `homing`: whether a checkpoint is under way. Neither is held
+//!   during a commit or a checkpoint.
+//! - `gate` (an area's): shared by handles, exclusive to close a transaction. Several are taken in
+//!   the order of areas.
 //! - a buffer, or a shard of the table of buffers.
 //! - `log` (an area's): room, head, tail and the committed transactions.
 //! - `running` (an area's): what the running transaction has. Several in the order of areas.

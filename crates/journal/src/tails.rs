@@ -17,12 +17,12 @@ use crate::ondisk::superblock::Superblock;
 
 /// Blocks of the smallest area: a transaction has a quarter.
 const AREA_MIN: u32 = 16;
-/// Blocks of an area where nobody asks for a number of areas.
+/// Blocks of an area, unless the number of areas is given.
 const AREA_USUAL: u32 = 256;
 
 /// Where the areas' logs begin, in memory and on the drive.
 pub(crate) struct Tails {
-    /// Changed by who has the turn to write home.
+    /// Changed only by the thread that runs the checkpoint.
     table: Mutex<Table>,
     superblock: Superblock,
     ring: Range<u32>,

@@ -30,7 +30,7 @@ struct RawTag3 {
 }
 
 /// `journal_block_tag_t`, 12 bytes. Without 64-bit numbers, the last field is not there; with
-/// checksums v2, two more bytes follow that nobody uses (`journal_tag_bytes`).
+/// checksums v2, two more bytes follow that are not used (`journal_tag_bytes`).
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawTag {

@@ -43,9 +43,9 @@ bitflags! {
         /// The ring is divided into areas (ours, see [`super::areas`]). Set while the journal is in
         /// use, so that others refuse it; gone after recovery or a clean unmount.
         const AREAS = 0x4000_0000;
-        /// Ours: areas of [records](crate::ondisk::record) lie behind the ring. Nobody else knows
-        /// the bit, and so nobody else opens such a log; it is there only while the volume is
-        /// mounted or has to be recovered.
+        /// Ours: areas of [records](crate::ondisk::record) lie behind the ring. Other
+        /// implementations do not know the bit and refuse such a log; it is set only while the
+        /// volume is mounted or has to be recovered.
         const RECORDS = 0x2000_0000;
         const _ = !0;
     }
@@ -384,8 +384,8 @@ impl Superblock {
         Some(self.raw.s_start.get()).filter(|start| *start != 0)
     }
 
-    /// Whoever brings in what recovery has found beside the log's transactions writes the next one:
-    /// the log is open and empty, and for the writer it is as if it were closed.
+    /// Opens the empty log for the transactions that apply what recovery has found besides the
+    /// log's own: for their writer it is as if the log were closed.
     pub fn take_over(&mut self) {
         self.set_tail(None, self.sequence());
     }

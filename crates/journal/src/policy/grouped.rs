@@ -1,4 +1,4 @@
-//! Grouped fsync (section 4, figures 1 and 2): callers whose fsyncs meet share one record.
+//! Grouped fsync (section 4, figures 1 and 2): concurrent fsyncs share one record.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub const GROUPED: Policy = Policy {
 /// The group that an fsync may join.
 pub(crate) struct Groups(Mutex<Option<Arc<Group>>>);
 
-/// What the members of a group share: files and stage, and the queue of those who wait. The core
-/// that handles the files is that of the caller who opened the group.
+/// What the members of a group share: files and stage, and the queue of waiters. The core that
+/// handles the files is that of the caller that opened the group.
 struct Group(Mutex<(Vec<Ino>, Stage)>, Condvar);
 
 enum Stage {
@@ -64,8 +64,8 @@ impl Groups {
 }
 
 impl Member<'_> {
-    /// The caller's data is written, or cannot be. The leader waits for those who still write, and
-    /// closes the group; the others wait for its end.
+    /// The caller's data is written, or cannot be. The leader waits for members that still write,
+    /// and closes the group; the others wait for its end.
     pub(crate) fn close(&self, has_data: bool) -> Part {
         let Self(groups, group, ino, leads) = self;
         let mut shared = group.0.lock();

@@ -1,4 +1,4 @@
-//! One log, one running transaction: an fsync commits everybody's changes
+//! One log, one running transaction: an fsync commits the changes of all files
 //! (`jbd2_journal_commit_transaction`).
 
 use queue::plan::{Plan, Step};

@@ -1,5 +1,5 @@
 //! What an fsync closes and waits for. Each policy is a constant in its own file, short enough to
-//! hold beside the paper's figure.
+//! compare with the paper's figure.
 
 mod fast;
 pub(crate) mod grouped;

@@ -1,7 +1,7 @@
-//! Grouped fsync on a log per core. Beyond the papers: what of both is left if they are one.
+//! Grouped fsync on a log per core. Not in the papers: both techniques combined.
 //!
 //! - *Operations* go to the running transaction of their core, as in [`ZJOURNAL`]: no line is
-//!   shared by all cores, and nobody waits for another core's commit.
+//!   shared by all cores, and no thread waits for another core's commit.
 //! - *An fsync* closes none of them. It writes a record, as in [`GROUPED`], and so does not commit
 //!   what others have changed, nor log the blocks that it shares with them: in Z-Journal those make
 //!   an fsync of one core a commit of all.

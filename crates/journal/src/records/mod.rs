@@ -1,4 +1,4 @@
-//! Fsync by a record of the file, in place of a commit of everybody's changes.
+//! Fsync by a record of the file, in place of a commit of all changes.
 //!
 //! The caller's run asks the file system what a record must say ([`Source::record`]): all of a
 //! file that is not durable, and the transaction that changed the file last. It writes the record
@@ -63,10 +63,10 @@ pub trait Source {
     /// must not wait for a commit, nor for room in the log.
     fn record(&self, ino: Ino, entries: &mut Vec<Entry>) -> bool;
 
-    /// What has changed in transaction `tid`, which is running, since this was asked last. `None`
-    /// if a fast commit cannot say all of it; then there is no other until the transaction is
-    /// committed. Nobody has a handle, and this must not wait for one, for a commit, nor for room
-    /// in the log.
+    /// What has changed in transaction `tid`, which is running, since the last call. `None` if a
+    /// fast commit cannot carry all of it; then there is no other until the transaction is
+    /// committed. No handle is open, and this must not wait for one, for a commit, nor for room in
+    /// the log.
     fn changes(&self, tid: Tid) -> Option<Vec<Change>>;
 
     /// What [`Source::changes`] has just said will not be in a fast commit, so there is no other

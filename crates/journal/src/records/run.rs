@@ -22,7 +22,7 @@ const LATE: u32 = 1 << 20;
 
 impl<C: Client> Journal<C> {
     /// Makes `ino` durable: by a record, alone or in a group, by a fast commit, or by a commit of
-    /// the transaction that `changed` answers, if that is more than those can carry. Nobody else
+    /// the transaction that `changed` returns, if these cannot carry the change. No other thread
     /// may fsync the file meanwhile; the caller must have no handle and hold no lock.
     pub fn fsync_by_record<S: Source>(
         &self,

@@ -1,4 +1,4 @@
-//! What JBD2 and those who rebuilt it have got wrong, one by one.
+//! Bugs of JBD2 and of its other implementations, one by one.
 
 use std::sync::Arc;
 
