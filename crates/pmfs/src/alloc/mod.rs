@@ -131,7 +131,7 @@ impl Space {
         self.take_any(want, None)
     }
 
-    /// Up to `want` blocks, in as few runs as there are; fewer only if there are no more. The run
+    /// Up to `want` blocks, in as few runs as possible; fewer only if no more are free. The run
     /// at `goal` comes first, if it is free.
     pub(crate) fn take(&self, want: u64, goal: Option<u64>) -> Taken<'_> {
         self.take_any(want.min(self.free().saturating_sub(self.reserve)), goal)

@@ -21,10 +21,10 @@ use crate::ondisk::{BLOCK, Corrupt};
 
 pub(crate) use repair::repair;
 
-/// More findings than this are not told.
+/// The most findings that are reported.
 const FINDINGS_MAX: usize = 1000;
 
-/// What was found out about a volume.
+/// What the check has found so far.
 pub(crate) struct Check {
     pub(crate) pm: Arc<dyn Pm>,
     pub(crate) layout: Layout,

@@ -76,7 +76,7 @@ impl Check {
         }
     }
 
-    /// Directories that lie in a circle have a name each, and still nobody gets there.
+    /// Directories in a cycle have a name each, but no path leads to them.
     fn reachable(&mut self, named: &BTreeMap<Ino, Named>) {
         let mut met = BTreeSet::from([ROOT]);
         let mut lost = Vec::new();

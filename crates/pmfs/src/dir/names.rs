@@ -377,8 +377,9 @@ impl Pmfs {
         }
     }
 
-    /// Takes one link away, or all from a directory, as part of `change`. True if nobody can reach
-    /// the inode then: it is freed by the same change, and by [`Pmfs::free_inode`] afterwards.
+    /// Takes one link away, or all from a directory, as part of `change`. True if the inode is then
+    /// neither linked nor open: it is freed by the same change, and by [`Pmfs::free_inode`] after
+    /// it.
     pub(crate) fn drop_link(&self, inode: &mut Inode, ino: Ino, change: &mut Change<'_>) -> bool {
         let links = if inode.raw.is_dir() { 0 } else { inode.raw.links.get().saturating_sub(1) };
         let free = links == 0 && !self.inodes.is_open(ino);

@@ -49,7 +49,7 @@ impl InodeLock {
         }
     }
 
-    /// As [`InodeLock::write`], of an inode that nobody else knows yet, so nobody waits.
+    /// As [`InodeLock::write`], of a new inode that no other thread can reach, so without a wait.
     pub(crate) fn new_write(&self) -> Option<WriteGuard<'_>> {
         match self {
             Self::One(lock) => lock.try_write().map(WriteGuard::One),

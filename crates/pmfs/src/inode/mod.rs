@@ -1,4 +1,4 @@
-//! Inodes in memory: who has one open, who works on one, which numbers are free.
+//! Inodes in memory: open counts, locks, and free numbers.
 
 pub(crate) mod lock;
 pub(crate) mod node;

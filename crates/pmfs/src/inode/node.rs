@@ -21,7 +21,7 @@ use crate::ondisk::inode::{BIRTH_AT, LOG_AT, RawInode};
 use crate::ondisk::log::Entry;
 use crate::ondisk::superblock::{Design, Layout};
 
-/// An inode that somebody has used since the mount.
+/// An inode that was used since the mount.
 pub(crate) struct Node {
     pub(crate) ino: Ino,
     /// Several are taken in the order of their numbers, and kept until the change is durable.

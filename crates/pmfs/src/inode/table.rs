@@ -82,7 +82,7 @@ impl Table {
         if let Some(entry) = shard.get(&ino) {
             return Ok(entry.node.clone());
         }
-        // Nobody can change an inode that is not in memory, so it is read as it is.
+        // An inode that is not cached cannot change, so it is read as it is.
         let inode = load()?.ok_or(Errno::NOENT)?;
         let node = Arc::new(Node::new(ino, inode));
         shard.insert(ino, Entry { node: node.clone(), opens: 0, linkable: false });

@@ -17,7 +17,7 @@ use crate::ondisk::superblock::{CLEAN, CORES_MAX, Design, Layout, STATE_AT};
 /// An inode for every so many bytes.
 const BYTES_PER_INODE: u64 = 16 << 10;
 const INODES_MIN: u64 = 64;
-/// Journal slots, if nobody says how many.
+/// Journal slots, unless given.
 const CORES_DEFAULT: u32 = 16;
 /// The journal takes at most one block of so many.
 const JOURNAL_PART: u64 = 32;
