@@ -27,7 +27,7 @@ pub(crate) fn varied(name: &str) -> Option<Profile> {
     VARIED.with_borrow(|varied| varied.clone().filter(|(of, _)| of == name).map(|(_, to)| to))
 }
 
-/// Notes that somebody runs on the machine called `name`.
+/// Notes that an experiment runs on the machine called `name`.
 pub(crate) fn note(name: &str, profile: &Profile) {
     ASKED.with_borrow_mut(|asked| asked.insert(name.to_owned(), profile.clone()));
 }

@@ -40,8 +40,8 @@ impl Fresh<'_> {
         Ok((measured, drive))
     }
 
-    /// Nobody cuts its power, so a drive that is memory and takes no time needs no model, in which
-    /// all threads would meet.
+    /// Its power is never cut, so a drive that is memory and takes no time needs no model, for
+    /// whose lock all threads would contend.
     pub(super) fn new_drive(&self) -> Result<(Arc<dyn Drive>, Counts)> {
         if let Some(below) = self.drive.strip_prefix("pm+") {
             return self.memory_and(below);

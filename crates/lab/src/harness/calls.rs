@@ -1,4 +1,4 @@
-//! The calls: each meets the faults that wait for it, reaches the volume of now, and is noted.
+//! The calls: each triggers the faults that wait for it, goes to the current volume, and is noted.
 
 use vfs::kind::Volume;
 use vfs::{

@@ -394,7 +394,7 @@ impl Harness {
         if let Err(why) = put {
             self.keeper.hear(Report::Ended(&why));
         }
-        // Nobody does anything in between, because the volume is still taken alone.
+        // No call runs in between, because the lock is still held exclusively.
         self.keeper.die()
     }
 }

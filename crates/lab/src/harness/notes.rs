@@ -1,5 +1,5 @@
-//! What a harness knows of inodes besides what the volume says: names, who has them open, what is
-//! not durable, and what the cuts took.
+//! What a harness knows of inodes in addition to the volume: names, open counts, what is not
+//! durable, and what the cuts took.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -126,7 +126,7 @@ impl Notes {
         }
     }
 
-    /// Nobody can name the inode any more.
+    /// Drops the notes of an inode that is neither named nor in use.
     fn forget_unused(&mut self, ino: Ino) {
         let used = self.known.get(&ino).is_some_and(|known| known.held + known.users > 0);
         if !used && !self.names.has(ino) {

@@ -198,7 +198,7 @@ impl Walk<'_> {
     }
 }
 
-/// Attributes as people write them. Times that nobody set are left out.
+/// Attributes as people write them. Times that were not set are left out.
 fn told(meta: &Meta) -> String {
     let Meta { perm, uid, gid, flags, atime, mtime } = *meta;
     let mut text = format!("mode {perm:o}, owner {uid}:{gid}, flags {:#x}", flags.bits());

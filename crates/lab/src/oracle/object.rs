@@ -40,8 +40,8 @@ impl BlockVersions {
         self.is_made_of(bytes, grain, counts)
     }
 
-    /// As [`BlockVersions::has_sectors`], of a block that nobody has synced: it may also be new and
-    /// not have come to the drive as a whole.
+    /// As [`BlockVersions::has_sectors`], of a block that was not synced: it may also be new and
+    /// not have reached the drive as a whole.
     pub fn has_sectors_or_zeroes(&self, bytes: &[u8]) -> bool {
         self.is_made_of(bytes, SECTOR, |_| true)
     }

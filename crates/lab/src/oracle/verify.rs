@@ -44,7 +44,7 @@ pub(super) struct Walk<'a> {
     pub(super) model: &'a Model,
     reached: Vec<bool>,
     /// Which objects may be what was found under one of their names, and was taken for another that
-    /// need not be anywhere: two files that nobody synced yet can look the same.
+    /// need not be anywhere: two files that were not synced yet can look the same.
     resembled: Vec<bool>,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) links: Links,

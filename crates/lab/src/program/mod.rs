@@ -194,7 +194,7 @@ impl Check {
             if outcome.states == 0 {
                 return Err(Error::Usage(format!("{}: there is no state {only}", place.name())));
             }
-            // Nobody asked for the others.
+            // The other states were not asked for.
             (outcome.left_out, outcome.sampled) = (0, 0);
         }
         Ok(outcome)

@@ -1,7 +1,7 @@
 //! A recorded run, repeated on a volume on which other things happen, too.
 //!
-//! What a program never fsyncs becomes durable when somebody else makes the file system commit, or
-//! when the flusher comes by. A run alone on a volume shows neither.
+//! What a program never fsyncs becomes durable when another program makes the file system commit,
+//! or when the flusher runs. A run alone on a volume shows neither.
 
 use std::sync::Arc;
 

@@ -235,7 +235,7 @@ fn step(effects: &Effects, number: usize) -> String {
     format!("step {} ({op})", number + 1)
 }
 
-/// An operation without what nobody reads in a sentence.
+/// An operation, without details that only matter for replay.
 pub fn shown(op: &Op) -> String {
     match op {
         Op::Write { path, offset, len, .. } => format!("write {path} {offset}+{len}"),

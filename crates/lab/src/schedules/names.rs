@@ -149,7 +149,7 @@ pub(super) const RENAME: Structure = Structure {
         for (from, name, to, new) in moves {
             let volume = volume.clone();
             threads.push(Box::new(move || {
-                // Whoever comes too late finds no name, or would close a circle.
+                // The later of two renames finds no name, or would close a cycle.
                 let _ = volume.fs.rename(from, name, to, new, RenameFlags::empty());
                 Ok(())
             }));

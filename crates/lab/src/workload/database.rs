@@ -1,10 +1,10 @@
 //! How two databases commit, both of which read through a mapping and keep no journal: bbolt
 //! (`tx.go`, `db.go`) and LMDB (`mdb.c`, 0.9).
 //!
-//! A transaction writes new pages beside those of the last one, makes them durable, and only then
-//! writes one of two meta pages in turn, which says where the tree begins. Whoever opens the file
-//! takes the newer of the two that are sound. So the file system is asked for order, not for
-//! atomicity: a meta page that is there leads to pages that are all there.
+//! A transaction writes new pages next to those of the last one, makes them durable, and only then
+//! writes one of two meta pages in turn, which says where the tree begins. Opening the file takes
+//! the newer sound one of the two. So the file system is asked for order, not for atomicity: a meta
+//! page that is there leads to pages that are all there.
 //!
 //! They differ in this: bbolt makes the file longer first, durably and by doubling, writes page by
 //! page, and a whole meta page with a checksum. LMDB writes runs of pages, the file growing with

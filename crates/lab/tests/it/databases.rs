@@ -1,5 +1,5 @@
-//! The ways of bbolt and LMDB, cut at every point there is: whoever opens the file again finds the
-//! last transaction that was acknowledged, or a later one, whole.
+//! The ways of bbolt and LMDB, cut at every point: opening the file again finds the last
+//! transaction that was acknowledged, or a later one, whole.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ const READY: &str = "ready";
 const GO: &str = "go";
 const DONE: &str = "done";
 
-/// Threads of one process beside other ways to use as many cores.
+/// Threads of one process compared with other ways to use as many cores.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Beside {
     /// Turns.

@@ -98,7 +98,7 @@ pub struct Job {
     pub seed: u64,
 }
 
-/// The interfaces beside each other.
+/// A comparison of the interfaces.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The file, device, or drive profile.

@@ -27,7 +27,7 @@ fn a_link_more_than_names_is_noticed() {
         let dir = fs.mkdir(fs.root(), b"d", 0o755, Creator::default())?.ino;
         fs.link(ino, dir, b"b").map(drop)
     });
-    // A directory that nobody made is one finding; its contents are not counted.
+    // An unexpected directory is one finding; its contents are not counted.
     let found = verify(&hidden, &|_, _| (), &history.model, &mut Memo::default());
     assert!(found.iter().any(|v| (v.path.as_str(), v.expected.as_str()) == ("/a", "1 links")));
     assert!(found.iter().all(|v| (v.path == "/a") == (v.damage == Damage::Corrupt)), "{found:?}");

@@ -233,12 +233,12 @@ fn of_two_files_that_look_alike_either_may_be_the_one_found() {
     history.done(create("b"));
     history.done(create("c"));
     history.sync(ROOT);
-    // Nobody promises the contents, so a checkpoint may leave zeroes of both.
+    // The contents were not fsynced, so a checkpoint may leave zeroes of both.
     history.done(write(2, 0, 2));
     history.done(write(3, 0, 3));
     history.done(rename("b", "n"));
     history.done(rename("c", "n"));
-    // Whoever finds this file cannot tell which of the two it is.
+    // This file may be either of the two.
     assert_eq!(history.damage(&[("a", &[1]), ("n", &[0])]), None);
     // These two can be told apart: the second was moved there, over the first.
     assert_eq!(history.damage(&[("a", &[1]), ("n", &[3])]), None);

@@ -51,7 +51,7 @@ impl Measured {
 }
 
 /// Runs the study's load, with `drive` for its drive. Each thread also creates `others` files
-/// between two fsyncs, for nobody to fsync.
+/// between two fsyncs, which are not fsynced.
 pub(super) fn measure(
     options: &str,
     drive: &'static str,

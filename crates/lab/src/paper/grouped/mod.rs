@@ -1,8 +1,8 @@
-//! Grouped fsync: what an fsync on ext4 waits for when everybody's changes are committed, when each
-//! file has a record, and when fsyncs that meet share one.
+//! Grouped fsync: what an fsync on ext4 waits for when all changes are committed, when each file
+//! has a record, and when concurrent fsyncs share one.
 //!
 //! Time is simulated: a SATA SSD without FUA under the real file system on a virtual Core i5-6500,
-//! the study's machine, with a partition of the study's size. Nobody commits by age meanwhile.
+//! the study's machine, with a partition of the study's size. No thread commits by age meanwhile.
 
 mod cjfs;
 mod four_threads;

@@ -1,9 +1,9 @@
 //! Figure 16 and Table 4: direct random reads of one file, where F2FS took a lock around handing a
 //! read to the block layer.
 //!
-//! The lock is the inode's, a writer's rwsem: `do_blockdev_direct_IO` with `DIO_LOCKING` took it
-//! for reads too and kept it until they were submitted. Whoever waits for it spins in `osq_lock`,
-//! in line, except the first, who watches the holder. The study's change, and ext4, take none.
+//! The lock is the inode's, an rwsem taken for writing: `do_blockdev_direct_IO` with `DIO_LOCKING`
+//! took it for reads too and kept it until they were submitted. Waiters spin in `osq_lock`, in
+//! line, except the first, which watches the holder. The study's change, and ext4, take none.
 //!
 //! The load is fio's as in Figure 14, on jobs that the kernel spreads over the sockets. The drive
 //! is NVMeVirt's Samsung 970 PRO, whose 16 dies do 447,000 reads of 35.76 us a second; the data

@@ -24,7 +24,7 @@ use crate::{CAMPAIGN_MACHINE, Error, Result, now_ns, rig};
 const DRIVE: &str = "983-zet";
 /// Its specified random reads per second.
 const PEAK: f64 = 750_000.0;
-/// Whoever does this share of them has reached the peak.
+/// An interface that reaches this share of it has reached the peak.
 const REACHED: f64 = 0.97;
 /// What is read, in blocks: enough for every die.
 const BLOCKS: u64 = 16 << 10;

@@ -34,7 +34,7 @@ pub(super) enum Load {
 /// Which part of the file a reader reads.
 #[derive(Clone, Copy)]
 pub(super) enum Reads {
-    /// Its own, which nobody overwrites.
+    /// Its own, which is not overwritten.
     Own,
     /// What a core of another node overwrites meanwhile.
     Overwritten,

@@ -2,7 +2,7 @@
 //!
 //! `threads:N` or `threads:N:MIX`, as `threads:8:names`. On a virtual machine each runs on a core
 //! of its own and in the order of virtual time, so a run is a function of the seed. The volume's
-//! own threads, the flusher and the cleaner, run beside them.
+//! own threads, the flusher and the cleaner, run concurrently.
 
 mod script;
 mod table;

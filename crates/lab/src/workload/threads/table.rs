@@ -12,7 +12,7 @@ use crate::workload::recorder::{Node, Recorder};
 /// Names in each of the first directories.
 const NAMES: usize = 6;
 
-/// A file that is open as long as somebody may use it.
+/// A file that is open as long as it may be used.
 pub(super) struct File {
     pub(super) node: Node,
     fs: Recorder,
