@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::failure::Failure;
 use crate::mounted::Mounted;
 
-/// The failure to open an image that another process has open, with all that can be found out.
+/// The failure to open an image that another process has open, with who has it if that is known.
 pub(crate) fn in_use(path: &Path) -> Failure {
     let shown = path.display();
     Failure::Problem(match (Mounted::find(path), lock_holder(path)) {

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Outcome};
 /// What a shell adds to a signal's number, for the status of a process that it ended.
 const STATUS: u8 = 128;
 
-/// Whether somebody wants the command to stop. The default is that nobody can.
+/// Whether the command was interrupted. By default it cannot be.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     came: Arc<AtomicBool>,

@@ -48,7 +48,7 @@ pub(crate) fn width() -> usize {
     size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(80)
 }
 
-/// One line on standard error. If that is closed, there is nobody to report to.
+/// One line on standard error. If that is closed, it is dropped.
 pub(crate) fn error(failure: &Failure) {
     complain(&failure.to_string());
 }

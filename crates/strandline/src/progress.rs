@@ -9,7 +9,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 /// Time before a bar is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A bar over `total` steps, or nothing if nobody watches.
+/// A bar over `total` steps, or nothing if standard error is no terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
@@ -30,7 +30,7 @@ impl Progress {
         Self { bar }
     }
 
-    /// A bar whose total is counted only if somebody watches.
+    /// A bar whose total is counted only if it is shown.
     pub(crate) fn counting(what: &str, quiet: bool, count: impl FnOnce() -> u64) -> Self {
         let watched = !quiet && std::io::stderr().is_terminal();
         Self::new(if watched { count() } else { 0 }, what, quiet)

@@ -139,7 +139,7 @@ enum Command {
 struct Told<'a> {
     #[serde(flatten)]
     result: &'a ModeResult,
-    /// False if somebody stopped it before all cuts were judged.
+    /// False if it was interrupted before all cuts were judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     complete: Option<bool>,
 }
@@ -199,7 +199,7 @@ impl Crash {
             judged = (tally.cuts, tally.run.cuts);
             let result = tally.result();
             if interrupt.came() && self.shard.is_some() {
-                // Nobody could tell it from a whole one.
+                // It could not be told from a whole one.
                 results.push(result);
                 break;
             }
@@ -416,7 +416,7 @@ impl Crash {
     }
 }
 
-/// How far a run got that somebody stopped.
+/// How far an interrupted run got.
 fn begun(modes: usize, all: usize, (done, cuts): (usize, usize)) -> String {
     let (all, cuts) = (counted(all, "mode"), counted(cuts, "cut"));
     format!("{modes} of {all} begun, the last one judged at {done} of {cuts}")

@@ -151,10 +151,10 @@ pub(crate) struct Zones {
 /// Cut the power of a drive: what its write buffer held is gone.
 ///
 /// Below a mounted volume the drive is dead from then on (EIO) until the volume is unmounted; the
-/// next mount recovers. Of a served drive the controllers are lost and the connections drop;
-/// whoever connects again finds what was on NAND. Otherwise the drive is a file and is cut between
-/// commands, so its buffer is empty and nothing is lost; to cut it under load see `strandline cp
-/// --cut-at`.
+/// next mount recovers. Of a served drive the controllers are lost and the connections drop; a
+/// host that connects again finds what was on NAND. Otherwise the drive is a file and is cut
+/// between commands, so its buffer is empty and nothing is lost; to cut it under load see
+/// `strandline cp --cut-at`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

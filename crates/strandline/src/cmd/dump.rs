@@ -116,7 +116,7 @@ struct Printer {
 }
 
 impl Printer {
-    /// False if nobody takes more.
+    /// False if standard output is closed.
     fn record(&mut self, record: Record) -> bool {
         self.failed |= record.get("error").is_some();
         self.result = match self.json {

@@ -321,7 +321,7 @@ impl Fsck {
                 done.repair = Some(report);
                 Ok(())
             }
-            // Somebody else's program repairs it, which the error names.
+            // Another program repairs it, which the error names.
             Err(error) if error.is_corruption() || matches!(error, kind::Error::Usage(_)) => {
                 done.stopped.push(out::plain(error));
                 Ok(())

@@ -226,8 +226,8 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 
 /// On the machine whose kernel is judged: do what `crash --kernel --machine` asks.
 ///
-/// It mounts, formats and runs programs as root for whoever answers at that address: run it on a
-/// machine that you can afford to lose, and only for an address you trust.
+/// It mounts, formats and runs programs as root for the host that answers at that address: run it
+/// on a machine that you can afford to lose, and only for an address you trust.
 #[derive(Args)]
 #[command(after_help = "\
 Example:

@@ -246,7 +246,7 @@ const IN_PLACE: Case = ("strict", "mode=adaptive", "fsync");
 
 const FSYNC: Expected = ("data inode* node* flush", true);
 const FDATASYNC: Expected = ("data node* flush", true);
-/// The flush that strict is for, and a node for which nobody waits.
+/// The flush that strict is for, and a node that is not waited for.
 const ORDERED: Expected = ("data flush FUA node*", false);
 /// Linux 6.1 sends neither that flush nor FUA to a drive with zones.
 const NOT_ORDERED: Expected = ("data node* flush", false);

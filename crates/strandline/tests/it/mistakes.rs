@@ -172,7 +172,7 @@ fn what_has_no_end_is_not_read_to_it() {
     assert!(!std::path::Path::new(&new).exists());
 }
 
-/// Runs a command whose standard output nobody reads.
+/// Runs a command whose standard output is closed.
 fn unheard(line: &str) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
     command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::null());

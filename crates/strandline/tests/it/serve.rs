@@ -238,7 +238,7 @@ fn without_authentication_a_secret_is_refused() {
     assert!(refused(&serve, 2).contains("--features auth"));
 }
 
-/// The secrets are those of a file, never of a command line that everybody can list.
+/// The secrets come from a file, never from a command line, which all users can list.
 #[cfg(feature = "auth")]
 #[test]
 fn secrets_come_from_a_file() {

@@ -1,7 +1,7 @@
 //! The tests of volumes that are mounted, in one binary, where none runs beside another: a process
 //! that one test starts has all files of this one open until it executes its program, and a mount
-//! with an open file can be neither unmounted nor made read-only. [`mounting::Rig`] sees to it, and
-//! a test without a rig that starts processes takes [`mounting::alone`].
+//! with an open file can be neither unmounted nor made read-only. [`mounting::Rig`] locks the
+//! others out, and a test without a rig that starts processes takes [`mounting::alone`].
 
 mod atomic_mount;
 mod attributes;

@@ -1,5 +1,5 @@
-//! What the kernel has in its caches while somebody else changes it by another way: folded names,
-//! holes, pages behind asynchronous direct writes.
+//! What the kernel has in its caches while it is changed by another way: folded names, holes, pages
+//! behind asynchronous direct writes.
 //!
 //! Needs root, /dev/fuse, and the packages fuse3 and e2fsprogs; says so if one is missing.
 

@@ -210,7 +210,7 @@ fn a_volume_to_recover_can_be_remounted_for_writing() {
     assert_eq!(fs::read(rig.point().join("g")).unwrap(), b"more");
 }
 
-/// Somebody else reads the image: it stays mounted, and read-only.
+/// Another process reads the image: it stays mounted, and read-only.
 #[test]
 fn a_remount_that_is_refused_changes_nothing() {
     let rig = Rig::new(&[]);

@@ -82,7 +82,7 @@ fn a_full_host_is_reported() {
     assert_lost(&point, &log, "out of space");
 }
 
-/// Nobody asks before `umount`, which is the first to learn of it.
+/// No call reports it before `umount`.
 #[test]
 fn umount_reports_what_nobody_synced() {
     let rig = Rig::empty();

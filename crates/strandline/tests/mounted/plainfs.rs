@@ -13,7 +13,7 @@ use drive::{Drive, Spec, Timing, image};
 use crate::common::{Scratch, fails, ok, strandline, text};
 use crate::mounting::{Rig, alone};
 
-/// An empty volume of 128 MiB. There is no mkfs for it: nobody should keep files there.
+/// An empty volume of 128 MiB. There is no mkfs for it: it is not for real files.
 pub(crate) fn make(path: &Path) {
     let spec = Spec::named("ram").expect("a known profile").blocks(1 << 15);
     image::create(path, &spec).expect("it is created");

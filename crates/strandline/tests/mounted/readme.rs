@@ -1,6 +1,6 @@
 //! README's commands as a newcomer types them: every line of its `sh` blocks, in order, in a fresh
-//! shell. What builds or tests the project itself is left out; whoever runs this has done it. Its
-//! `console` blocks are replayed by the tests of the documents (`it/docs/`).
+//! shell. What builds or tests the project itself is left out, since running this test does both.
+//! Its `console` blocks are replayed by the tests of the documents (`it/docs/`).
 
 use std::path::Path;
 use std::process::{Command, Stdio};

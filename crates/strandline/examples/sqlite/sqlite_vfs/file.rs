@@ -90,7 +90,7 @@ impl SqliteVolume {
         shared.unmap(&mut held);
         shared.unlock(&mut held, ffi::SQLITE_LOCK_NONE);
         let mut all = self.shared.lock();
-        // The map's and this one: nobody else has the file open.
+        // The map's and this one: the file is not open elsewhere.
         if Arc::strong_count(&shared) == 2 {
             all.remove(&ino);
         }

@@ -26,7 +26,7 @@ struct Levels {
     shared: u32,
     /// Who holds RESERVED.
     reserved: Option<u64>,
-    /// Who holds PENDING or EXCLUSIVE: from then on nobody new gets SHARED.
+    /// Who holds PENDING or EXCLUSIVE: from then on no new connection gets SHARED.
     pending: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Holds nothing yet; nobody else has this `id`.
+    /// Holds nothing yet; `id` is unique.
     pub(crate) fn nothing(id: u64) -> Self {
         Self { id, level: ffi::SQLITE_LOCK_NONE, mapped: false, slots: [Slot::Free; SLOTS] }
     }

@@ -1,6 +1,5 @@
-//! What the server of a mount has to say while nobody waits for it: on standard error in the
-//! foreground, through syslog in the background, or to a file. It keeps the first error, for
-//! `strandline status` and `umount`.
+//! Messages of the server of a mount: on standard error in the foreground, through syslog in the
+//! background, or to a file. Keeps the first error, for `strandline status` and `umount`.
 
 use std::fs::File;
 use std::io::Write;
@@ -67,7 +66,7 @@ impl Log {
         Ok(Self { about, verbose, to, said: Mutex::new(Said::default()) })
     }
 
-    /// Something failed that nobody else reports.
+    /// Reports a failure that no call returns.
     pub(super) fn fail(&self, what: &str) {
         let what = out::plain(what).replace('\n', " ");
         let mut said = self.said.lock();
@@ -90,7 +89,7 @@ impl Log {
         self.said.lock().first.clone()
     }
 
-    /// Nobody can be told that the log itself cannot be written.
+    /// A failure to write the log cannot be reported.
     fn put(&self, priority: u8, what: &str) {
         let (about, id) = (&self.about, std::process::id());
         match &self.to {

@@ -25,7 +25,7 @@ pub(crate) trait Load {
     fn broken(&self, dir: &Path) -> Vec<String>;
 }
 
-/// How many promises a load has been given so far, for those who wait for the first.
+/// How many promises a load has been given so far, for threads that wait for the first.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<AtomicU64>);
 

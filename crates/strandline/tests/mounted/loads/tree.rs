@@ -21,7 +21,7 @@ const NAMES: u32 = 25;
 enum State {
     Nothing,
     Contents(Vec<u8>),
-    /// A file that nobody ever fsynced, of any contents, or nothing.
+    /// A file that was never fsynced, of any contents, or nothing.
     Unsettled,
 }
 

@@ -339,7 +339,7 @@ impl Rig {
         assert!(checked.status.success() && !said.contains("recovery is due"), "{checked:?}");
         match self.fs {
             "ext4" => return drop(run("/usr/sbin/e2fsck", &["-fn"], &self.image())),
-            // Nobody else knows it.
+            // No other program checks it.
             "pmfs" => return,
             _ => {}
         }
@@ -369,7 +369,7 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 impl Drop for Rig {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.borrow_mut().take() {
-            // After a failed test; there is nobody to report to.
+            // After a failed test; a failure here is not reported.
             let _ = Command::new("umount").arg("-l").arg(self.point()).status();
             let _ = server.kill();
             let _ = server.wait();
