@@ -41,7 +41,7 @@ pub fn probe(drive: &Arc<dyn Drive>) -> Result<&'static dyn Format> {
 /// `named`, for a volume on `drive` whose superblocks may be lost. Fails if the drive holds
 /// something else that is known.
 pub fn confirm(named: &'static dyn Format, drive: &Arc<dyn Drive>) -> Result<&'static dyn Format> {
-    // Nobody knows what an unreadable superblock holds.
+    // An unreadable superblock may hold anything.
     if named.probe(drive).unwrap_or(true) {
         return Ok(named);
     }
