@@ -1,13 +1,13 @@
 //! A mounted volume under a harness: while programs use it, it can lose what is not durable, now or
 //! at a given call, and go on with what is left, as if the machine had been off for a moment.
 //!
-//! Calls share one lock, and whoever loses takes it alone. So each call is done before the cut or
-//! after it, and what is noted about a call is noted in the same section as the call itself.
-//! Inodes that the cut took are gone for whoever has them open (`ESTALE`), even if a new file gets
-//! the same number: it is shown with another generation.
+//! Calls share one lock, and a cut takes it exclusively. So each call is done before the cut or
+//! after it, and what is noted about a call is noted in the same critical section as the call.
+//! Calls on open inodes that the cut took fail with `ESTALE`, even if a new file gets the same
+//! number: it is shown with another generation.
 //!
-//! Users are told of what was lost as a kernel tells them of failed write-back: an fsync of the
-//! file, or of the directory with the name, fails with `EIO` once for each of them (`told`).
+//! A loss is reported as a kernel reports failed write-back: an fsync of the file, or of the
+//! directory with the name, fails with `EIO` once through each open file (`told`).
 
 mod calls;
 mod faults;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 const LINE_MAX: usize = 64 << 10;
 
 /// Opens a FIFO, which is made if it is not there. It has a reader and a writer from now on, so
-/// that nobody waits for one: the other end may come and go.
+/// that opening it never blocks: the other end may come and go.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let anybody = Mode::RWXU | Mode::RWXG | Mode::RWXO;
     match rustix::fs::mknodat(CWD, path, FileType::Fifo, anybody, 0) {

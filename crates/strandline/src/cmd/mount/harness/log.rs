@@ -66,7 +66,7 @@ impl Log {
         let text = out::plain(text).replace('\n', " ");
         let line = format!("[{time}.{millis:03}] [lazyfs] [{}] {text}\n", level.name());
         let file = self.file.lock();
-        // Nobody can be told that the log itself cannot be written.
+        // A failure to write the log cannot be reported.
         if let Some(mut file) = file.as_ref() {
             let _ = file.write_all(line.as_bytes());
         }
