@@ -7,13 +7,41 @@ use crate::mount::want::Step;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{Group, Ino};
 
+/// The number of a free inode that a plan has taken from the allocator. Dropped, it goes back.
+pub(crate) struct Number<'v> {
+    groups: &'v Groups,
+    sb: &'v Superblock,
+    ino: Ino,
+}
+
+impl Number<'_> {
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// The number, of an inode that is made now.
+    pub(crate) fn into_used(self) -> Ino {
+        std::mem::ManuallyDrop::new(self).ino
+    }
+}
+
+impl Drop for Number<'_> {
+    fn drop(&mut self) {
+        self.groups.give_back_inode(self.sb, self.ino);
+    }
+}
+
 impl Groups {
     /// Takes an inode, in group `first` if there is one. `None` if no inode is free.
-    pub(crate) fn take_inode(&self, sb: &Superblock, first: Group) -> Step<Option<Ino>> {
+    pub(crate) fn take_inode<'v>(
+        &'v self,
+        sb: &'v Superblock,
+        first: Group,
+    ) -> Step<Option<Number<'v>>> {
         for distance in 0..self.count() {
             let group = (first + distance) % self.count();
             if let Some(ino) = self.take_inode_in(sb, group)? {
-                return Ok(Some(ino));
+                return Ok(Some(Number { groups: self, sb, ino }));
             }
         }
         Ok(None)

@@ -18,6 +18,7 @@ use vfs::op::{Stop, Work, run};
 use vfs::{Errno, Timespec};
 
 use crate::alloc::groups::by_group;
+use crate::alloc::inodes::Number;
 use crate::error::{Error, Result};
 use crate::fsync::eligible::Mark;
 use crate::fsync::fast::Note;
@@ -55,6 +56,8 @@ pub(crate) struct Changes<'v> {
     pub(crate) revoked: Vec<FsBlock>,
     /// New inodes, and whether they are directories.
     pub(crate) made: SmallVec<[(Ino, bool); 1]>,
+    /// The number of a new inode whose shard is not locked yet, for the next try.
+    kept: Option<Number<'v>>,
     /// Inodes whose map changes.
     pub(super) mapped: SmallVec<[Ino; 2]>,
     /// Freed inodes, and whether they were directories.
@@ -116,13 +119,17 @@ impl Engine {
         mut plan: impl FnMut(&mut Draft<'_, '_>) -> Step<T>,
     ) -> Result<(T, Option<Ordered>)> {
         Block::stock();
+        let mut kept = None;
         let done = run(
             self,
             inos,
             room,
             |work| {
                 let mut draft = Draft::new(work, self);
-                let result = plan(&mut draft)?;
+                draft.changes.kept = kept.take();
+                let planned = plan(&mut draft);
+                kept = draft.changes.kept.take();
+                let result = planned?;
                 let needed = draft.changes.room();
                 if needed > work.permit.credits() {
                     return Err(Stop::Room(needed));
@@ -147,6 +154,7 @@ impl<'a, 'v> Draft<'a, 'v> {
             logged_data: Vec::new(),
             revoked: Vec::new(),
             made: SmallVec::new(),
+            kept: None,
             mapped: SmallVec::new(),
             unmade: SmallVec::new(),
             pins: SmallVec::new(),
@@ -319,7 +327,25 @@ impl<'a, 'v> Draft<'a, 'v> {
     }
 
     /// Takes a number for a new inode in directory `parent`, and makes that. Its shard is locked.
+    ///
+    /// A number whose shard is to be locked first is kept meanwhile: given back, another core would
+    /// take it, and both would wait for that shard.
     pub(crate) fn take_inode(&mut self, parent: Ino, is_dir: bool) -> Step<Ino> {
+        let number = match self.changes.kept.take() {
+            Some(number) => number,
+            None => self.free_number(parent, is_dir)?,
+        };
+        if let Err(stop) = self.shard(number.ino()) {
+            self.changes.kept = Some(number);
+            return Err(stop);
+        }
+        let ino = number.into_used();
+        self.use_inode(ino, is_dir)?;
+        Ok(ino)
+    }
+
+    /// A number for a new inode in directory `parent`.
+    fn free_number(&self, parent: Ino, is_dir: bool) -> Step<Number<'v>> {
         let engine = self.volume();
         let home = engine.sb.inode_place(parent)?.group;
         let first = match engine.alloc {
@@ -327,14 +353,11 @@ impl<'a, 'v> Draft<'a, 'v> {
             Alloc::Orlov if is_dir && parent == ROOT_INO => engine.groups.emptiest(),
             Alloc::Orlov => home,
         };
-        let taken = engine.groups.take_inode(&engine.sb, first)?;
-        let ino = match taken {
-            Some(ino) => ino,
-            None if engine.has_parked_inodes() => return Err(Stop::Want(Want::Commit)),
-            None => return Err(Error::NoSpace.into()),
-        };
-        self.use_inode(ino, is_dir)?;
-        Ok(ino)
+        match engine.groups.take_inode(&engine.sb, first)? {
+            Some(number) => Ok(number),
+            None if engine.has_parked_inodes() => Err(Stop::Want(Want::Commit)),
+            None => Err(Error::NoSpace.into()),
+        }
     }
 
     /// Makes inode `ino`, whose number is free.

@@ -173,3 +173,17 @@ fn the_lock_profile_names_the_engines_lock_and_costs_no_time() {
     let log = profiled.log();
     assert!(log.lines().any(|line| line.starts_with("f2fs volume, rwlock (to write) ")), "{log}");
 }
+
+/// A create locks its directory and the new file, once each. Cores that make files in one group
+/// took each other's numbers while they had these locked, and waited.
+#[test]
+fn cores_that_create_files_take_no_number_twice() {
+    let format = subjects::named("ext4").expect("it is known");
+    let place = Place::Fresh { format, drive: "ram".into(), mount_opts: String::new() };
+    let job = Job { place, profile_locks: true, ..job(Load::Mwcl, "xeon-4116", &[4]) };
+    let curve = job.run(&mut || ()).expect("it runs");
+    let (point, wanted) = (&curve.points[0], ("ext4 inodes", "rwlock (to write)"));
+    let inodes = point.locks.iter().find(|lock| (lock.name, lock.kind) == wanted);
+    let inodes = inodes.unwrap_or_else(|| panic!("no lock of inodes: {:?}", point.locks));
+    assert!(inodes.taken <= 2 * point.works + point.works / 10, "{inodes:?}");
+}
