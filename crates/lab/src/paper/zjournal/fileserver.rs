@@ -8,7 +8,7 @@
 use vfs::kind::Volume;
 use vfs::{Creator, Ino};
 
-use super::window::{Measured, Op, measure};
+use super::window::{Op, measure};
 use super::{JBD2, OFTEN, V4_14, Z};
 use crate::paper::{Kind, Row};
 use crate::workload::Rng;
@@ -26,17 +26,30 @@ const TURN: u64 = 6;
 /// The study's "low sharing".
 const APART: &str = ",alloc=percore";
 
+/// Names of the root's directories.
+#[derive(Clone, Copy)]
+enum Dirs {
+    /// The same for all cores.
+    Common,
+    /// Others for each core.
+    Own,
+}
+
+/// Operations per second with this journal and these mount options.
+fn rate(options: &str, cores: usize, seed: u64, dirs: Dirs) -> Result<f64> {
+    let prepare = move |fs: &dyn Volume, core| Server::prepare(fs, core as u64, seed, dirs);
+    Ok(measure(options, cores, seed, prepare)?.per_s)
+}
+
 pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let mut leads = Vec::new();
     for cores in CORES {
-        let at = |journal: &str, more: &str| -> Result<Measured> {
-            measure(&format!("{journal}{V4_14}{OFTEN}{more}"), cores, seed, move |fs, core| {
-                Server::prepare(fs, core as u64, seed)
-            })
+        let at = |journal: &str, more: &str| {
+            rate(&format!("{journal}{V4_14}{OFTEN}{more}"), cores, seed, Dirs::Common)
         };
-        let [jbd2, z] = [at(JBD2, "")?.per_s, at(Z, "")?.per_s];
-        let [jbd2_apart, z_apart] = [at(JBD2, APART)?.per_s, at(Z, APART)?.per_s];
+        let [jbd2, z] = [at(JBD2, "")?, at(Z, "")?];
+        let [jbd2_apart, z_apart] = [at(JBD2, APART)?, at(Z, APART)?];
         let names = ["JBD2", "Z-Journal", "JBD2, low sharing", "Z-Journal, low sharing"];
         for (name, ours) in names.into_iter().zip([jbd2, z, jbd2_apart, z_apart]) {
             let what = format!("{cores} cores, {name}");
@@ -45,6 +58,28 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
         leads.push((cores, jbd2, z / jbd2, z_apart / jbd2_apart));
     }
     rows.extend(claims(&leads));
+    Ok(rows)
+}
+
+/// Why Z-Journal does not lead with few cores: its lead by how often there is a commit, and where
+/// the cores share neither directories nor groups.
+pub(super) fn why(seed: u64) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for cores in [10, 80] {
+        for ms in [0.5, 2.0, 8.0] {
+            for (what, dirs, more) in
+                [("", Dirs::Common, ""), (", nothing shared", Dirs::Own, APART)]
+            {
+                let at = |journal: &str| {
+                    let options = format!("{journal}{V4_14},commit={}{more}", ms / 1e3);
+                    rate(&options, cores, seed, dirs)
+                };
+                let lead = at(Z)? / at(JBD2)?;
+                let what = format!("{cores} cores, a commit every {ms} ms{what}: Z-Journal / JBD2");
+                rows.push(Row::new(Kind::Outcome, what, "", lead, "x"));
+            }
+        }
+    }
     Ok(rows)
 }
 
@@ -84,9 +119,13 @@ struct File {
 }
 
 impl Server {
-    fn prepare(fs: &dyn Volume, core: u64, seed: u64) -> Result<Op> {
+    fn prepare(fs: &dyn Volume, core: u64, seed: u64, dirs: Dirs) -> Result<Op> {
         let dir = |n: u64| {
-            let name = format!("dir{n}").into_bytes();
+            let name = match dirs {
+                Dirs::Common => format!("dir{n}"),
+                Dirs::Own => format!("dir{core}.{n}"),
+            };
+            let name = name.into_bytes();
             let made = fs.mkdir(fs.root(), &name, 0o755, Creator::default());
             let known = made.or_else(|_| fs.lookup(fs.root(), &name));
             known.map(|attr| attr.ino).map_err(Error::at("mkdir", &name))

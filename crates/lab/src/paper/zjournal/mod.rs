@@ -29,9 +29,21 @@ pub const ZJOURNAL: &[Figure] = &[
         simulated: true,
     },
     Figure {
+        name: "fig-2b-why",
+        about: "figure 2b with commits more and less often",
+        run: overwrite::one_file_why,
+        simulated: true,
+    },
+    Figure {
         name: "fig-2c",
         about: "Filebench's fileserver on 80 cores, and with blocks apart (figure 2c)",
         run: fileserver::run,
+        simulated: true,
+    },
+    Figure {
+        name: "fig-2c-why",
+        about: "figure 2c with rarer commits, and where cores share nothing",
+        run: fileserver::why,
         simulated: true,
     },
 ];

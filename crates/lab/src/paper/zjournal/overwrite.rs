@@ -30,6 +30,22 @@ pub(super) fn one_file(seed: u64) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Why Z-Journal is ahead where all cores wait for one file's lock: by how often there is a commit.
+pub(super) fn one_file_why(seed: u64) -> Result<Vec<Row>> {
+    let cores = CORES[CORES.len() - 1];
+    let mut rows = Vec::new();
+    for ms in [5, 10, 40] {
+        let at = |journal: &str| {
+            let options = format!("{journal}{V4_14},commit={}", f64::from(ms) / 1e3);
+            Ok::<_, Error>(measure(&options, cores, seed, shared_file)?.per_s)
+        };
+        let lead = at(Z)? / at(JBD2)?;
+        let what = format!("80 cores, a commit every {ms} ms: Z-Journal / JBD2");
+        rows.push(Row::new(Kind::Outcome, what, "", lead, "x"));
+    }
+    Ok(rows)
+}
+
 type Prepare = fn(&dyn Volume, usize) -> Result<Op>;
 
 /// The curves, and their values at most cores.
