@@ -141,6 +141,14 @@ fn what_cannot_be_said_is_committed() {
         fs.fsync(file, false).unwrap();
         assert_eq!(status(&fs, "journal/commits"), commits + 1, "behind {what}");
     }
+    // A block of attributes stays what it is, but the kernel's replay does not count it.
+    fs.setxattr(file, b"user.big", &[7; 600], vfs::XattrMode::Set).unwrap();
+    for round in 0..3 {
+        let commits = status(&fs, "journal/commits");
+        write(&fs, file, 3 * PAGE, round, 1);
+        fs.fsync(file, false).unwrap();
+        assert_eq!(status(&fs, "journal/commits"), commits + 1, "a block of attributes");
+    }
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("unmounted");
