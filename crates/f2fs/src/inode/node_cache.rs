@@ -359,11 +359,11 @@ impl Engine {
     /// Takes a block for a new node, which counts at once, and a number; or neither.
     pub(crate) fn take_node(&mut self, is_inode: bool) -> Result<Nid> {
         self.space.take_node(is_inode)?;
-        let nid = match self.faults.fires(FaultType::ALLOC_NID) {
-            true => Err(Error::NoSpace),
-            false => self.nat.get_mut().reserve(&self.io),
-        };
-        nid.inspect_err(|_| self.space.give_node(is_inode))
+        if self.faults.fires(FaultType::ALLOC_NID) {
+            self.space.give_node(is_inode);
+            return Err(Error::NoSpace);
+        }
+        self.nat.get_mut().reserve(&self.io).inspect_err(|_| self.space.give_node(is_inode))
     }
 
     /// Makes a node at `node_offset` of inode `ino`. Its block counts at once.

@@ -5,7 +5,6 @@
 //! slower than with a lock each. So there are many shards where there are many cores, made as
 //! inodes come into use.
 
-use std::ops::Range;
 use std::sync::OnceLock;
 
 use cores::{PerCoreReadGuard, PerCoreRwLock, PerCoreWriteGuard, Rank};
@@ -13,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::Ino;
 
-/// Shards that are made together. There is at least one bank.
+/// Shards that are made together.
 const BANK: usize = 256;
 const SHARDS_MAX: usize = 1 << 16;
 
@@ -32,13 +31,15 @@ pub fn shard_of(number: u64, count: usize) -> usize {
 }
 
 /// Neighbours among the shards.
-type Bank<S> = Box<[PerCoreRwLock<S>]>;
+type Bank<S> = Box<[PerCoreRwLock<S>; BANK]>;
 
 /// All shards of a volume. `S` is what one of them holds.
 pub struct Shards<S> {
-    banks: Box<[OnceLock<Bank<S>>]>,
-    /// Makes the shards of these indices.
-    make: Box<dyn Fn(Range<usize>) -> Bank<S> + Send + Sync>,
+    /// All there are where cores are few: no look-up goes on from here then.
+    first: Bank<S>,
+    more: Box<[OnceLock<Bank<S>>]>,
+    /// Makes the bank whose first shard has this index.
+    make: Box<dyn Fn(usize) -> Bank<S> + Send + Sync>,
 }
 
 impl<S: 'static> Shards<S> {
@@ -49,19 +50,25 @@ impl<S: 'static> Shards<S> {
         make: impl Fn() -> S + Send + Sync + 'static,
     ) -> Self {
         let shard = move |index| PerCoreRwLock::ranked(rank, name, make()).keyed(index as u64);
-        let banks = shards_for(cores::core_count()) / BANK;
-        Self {
-            banks: (0..banks).map(|_| OnceLock::new()).collect(),
-            make: Box::new(move |indices| indices.map(&shard).collect()),
-        }
+        let make = move |first| bank((first..first + BANK).map(&shard));
+        let more = shards_for(cores::core_count()) / BANK - 1;
+        let more = (0..more).map(|_| OnceLock::new()).collect();
+        Self { first: make(0), more, make: Box::new(make) }
     }
+}
+
+/// A bank of these shards.
+fn bank<S>(shards: impl Iterator<Item = PerCoreRwLock<S>>) -> Bank<S> {
+    // By way of a list: an array would be made on the stack.
+    let shards: Box<[PerCoreRwLock<S>]> = shards.collect();
+    shards.try_into().unwrap_or_else(|_| unreachable!("as many shards as a bank has"))
 }
 
 impl<S> Shards<S> {
     /// How many there are, a power of two.
     #[inline]
     pub fn count(&self) -> usize {
-        self.banks.len() * BANK
+        (1 + self.more.len()) * BANK
     }
 
     /// Index of the shard that has inode `ino`.
@@ -73,13 +80,18 @@ impl<S> Shards<S> {
     /// The shard at `index`, which is below their count.
     #[inline]
     fn shard(&self, index: usize) -> &PerCoreRwLock<S> {
-        let (bank, first) = (index / BANK, index / BANK * BANK);
-        &self.banks[bank].get_or_init(|| (self.make)(first..first + BANK))[index % BANK]
+        match index / BANK {
+            0 => &self.first[index],
+            bank => &self.more[bank - 1].get_or_init(|| (self.make)(bank * BANK))[index % BANK],
+        }
     }
 
     /// The shard at `index`, if it has been made.
     fn made(&self, index: usize) -> Option<&PerCoreRwLock<S>> {
-        self.banks.get(index / BANK)?.get()?.get(index % BANK)
+        match index / BANK {
+            0 => self.first.get(index),
+            bank => self.more.get(bank - 1)?.get()?.get(index % BANK),
+        }
     }
 
     /// The shard of inode `ino`, locked shared.
@@ -147,22 +159,30 @@ impl<S> Shards<S> {
     #[inline]
     pub fn of(&mut self, ino: Ino) -> &mut S {
         let index = self.index(ino);
-        if self.made(index).is_none() {
-            self.shard(index);
+        match index / BANK {
+            0 => self.first[index].get_mut(),
+            bank => {
+                self.shard(index);
+                let bank = self.more[bank - 1].get_mut();
+                bank.expect("it has just been made")[index % BANK].get_mut()
+            }
         }
-        self.at_mut(index).expect("it has just been made")
     }
 
     /// As [`Shards::at`], for the volume's only user.
     #[inline]
     pub fn at_mut(&mut self, index: usize) -> Option<&mut S> {
-        let bank = self.banks.get_mut(index / BANK)?.get_mut()?;
-        bank.get_mut(index % BANK).map(PerCoreRwLock::get_mut)
+        let shard = match index / BANK {
+            0 => self.first.get_mut(index),
+            bank => self.more.get_mut(bank - 1)?.get_mut()?.get_mut(index % BANK),
+        };
+        shard.map(PerCoreRwLock::get_mut)
     }
 
     /// All shards that have been made, for the volume's only user.
     pub fn all(&mut self) -> impl Iterator<Item = &mut S> {
-        let banks = self.banks.iter_mut().filter_map(OnceLock::get_mut);
+        let more = self.more.iter_mut().filter_map(OnceLock::get_mut);
+        let banks = std::iter::once(&mut self.first).chain(more);
         banks.flat_map(|bank| bank.iter_mut()).map(PerCoreRwLock::get_mut)
     }
 }
@@ -255,13 +275,14 @@ mod tests {
             let profile = cores::Profile::named(machine).unwrap();
             let count = || {
                 let mut shards = numbered();
-                assert!((0..shards.count()).all(|index| shards.at(index).is_none()));
+                assert!((BANK..shards.count()).all(|index| shards.at(index).is_none()));
                 let last = (0..).find(|&ino| shards.index(ino) == shards.count() - 1).unwrap();
                 *shards.of(last) = 7;
                 assert_eq!(*shards.look(last), 7);
-                assert_eq!(shards.all().count(), BANK);
+                let made = shards.count().min(2 * BANK);
+                assert_eq!(shards.all().count(), made);
                 let there = (0..shards.count()).filter(|&index| shards.own_at(index).is_some());
-                assert_eq!(there.count(), BANK);
+                assert_eq!(there.count(), made);
                 shards.count()
             };
             cores::Machine::simulated(&profile, 1).run(count).unwrap()
