@@ -1,6 +1,6 @@
 //! In which group a new inode goes (`find_group_orlov`, `find_group_other`), simplified: a file
-//! beside its directory, a directory of the root where there is room, any other one beside its
-//! parent; or, with `alloc=percore`, in a group of the calling core.
+//! into the group of its directory, a directory of the root where there is room, any other one into
+//! the group of its parent; or, with `alloc=percore`, into a group of the calling core.
 
 use crate::alloc::groups::Groups;
 use crate::mount::want::Step;

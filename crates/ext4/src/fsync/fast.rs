@@ -1,12 +1,12 @@
 //! What a fast commit says: all that operations have changed since the last commit or fast commit
 //! (`ext4_fc_track_*`, `ext4_fc_perform_commit`).
 //!
-//! Each operation notes its changes when it is applied: files, the blocks of them that are others
-//! now, and names. What it does beyond that a fast commit cannot say, and until the transaction is
-//! committed there is none. So what is not thought of here costs speed, not data.
+//! Each operation records its changes when it is applied: files, their blocks that were remapped,
+//! and names. A fast commit cannot carry any other change; after one there is no fast commit until
+//! the transaction is committed. So a kind of change that is missing here costs speed, not data.
 //!
-//! Notes are of one transaction. An operation of the next one begins new ones: whoever closes a
-//! transaction commits it, with all that it changed.
+//! Notes belong to one transaction. The first operation of the next one discards them: a closed
+//! transaction is always committed in full.
 //!
 //! Directories, symbolic links and devices are left to commits: the kernel's replay gives a new
 //! directory too few links, and what is in the inode in place of extents is not copied.
@@ -174,8 +174,8 @@ impl Unsaid {
 }
 
 impl Engine {
-    /// All changes of transaction `tid` that no fast commit has said; what is said is noted no
-    /// more. `None` if that is more than one can say. Nobody has a handle.
+    /// All changes of transaction `tid` that no fast commit has carried, and forgets them. `None`
+    /// if a fast commit cannot carry them. No handle is open.
     pub(super) fn say_changes(&self, tid: Tid) -> Option<Vec<Change>> {
         let unsaid = self.unsaid.as_ref()?;
         let notes = {

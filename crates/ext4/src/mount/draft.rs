@@ -2,10 +2,10 @@
 //! taken for it, and what it frees.
 //!
 //! Everything an operation does goes into its draft, so ordinary code with errors on the way can
-//! plan it: a draft that is dropped has changed nothing, and gives back what it took. What a draft
-//! keeps whole belongs to inodes whose shards the operation has locked (their map, directory and
-//! attribute blocks). What others change at the same time (bitmaps, descriptors, tables of inodes)
-//! changes in place when the draft is applied, under its own lock.
+//! plan it: a draft that is dropped has changed nothing, and gives back what it took. Blocks that a
+//! draft replaces as a whole belong to inodes whose shards the operation has locked (their map,
+//! directory and attribute blocks). Blocks that operations change concurrently (bitmaps,
+//! descriptors, tables of inodes) change in place when the draft is applied, under their own locks.
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub(crate) struct Changes<'v> {
     /// Blocks as they will be; `None` for those that are metadata no longer.
     pub(super) blocks: SmallVec<[(FsBlock, Option<Block>); 4]>,
     pub(super) taken: SmallVec<[Range<FsBlock>; 2]>,
-    /// Blocks that were taken before this operation, by whoever gives them back if it fails.
+    /// Blocks that the caller took before this operation, and gives back if it fails.
     pub(crate) adopted: SmallVec<[Range<FsBlock>; 2]>,
     pub(super) freed: Vec<Range<FsBlock>>,
     /// Contents of files that are logged, by block.
@@ -442,7 +442,7 @@ impl<'a, 'v> Draft<'a, 'v> {
 }
 
 impl Changes<'_> {
-    /// These blocks, whose groups are in memory, belong to nobody any more.
+    /// Frees these blocks, whose groups are cached.
     pub(crate) fn free(&mut self, blocks: Vec<Range<FsBlock>>) {
         self.freed.extend(blocks);
     }

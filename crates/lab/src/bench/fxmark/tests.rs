@@ -158,7 +158,7 @@ fn the_log_is_fxmarks() {
 
 #[test]
 fn the_lock_profile_names_the_engines_lock_and_costs_no_time() {
-    // Truncation holds the volume.
+    // Truncation locks the volume exclusively.
     let job = job(Load::Dwtl, "xeon-4116", &[1, 4]);
     let plain = job.run(&mut || ()).expect("it runs");
     let profiled = Job { profile_locks: true, ..job }.run(&mut || ()).expect("it runs");
