@@ -100,7 +100,7 @@ fn we_replay_the_kernels() {
     };
     // A first fast commit of several blocks that is torn is a wrong checksum to it (6.1).
     for runs in shares(RUNS) {
-        kernels("fast-kernels", runs, operations).may_be_refused().judge();
+        kernels("fast-kernels", runs, operations).may_be_refused().reuses_orphans().judge();
     }
 }
 

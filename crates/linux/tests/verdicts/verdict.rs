@@ -6,6 +6,7 @@
 //! time of the recovery, which is another each time, and so has a file of ext4 whose truncation
 //! recovery ends; such times are only compared as such.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ pub(crate) struct Batch {
     names: Vec<String>,
     /// The kernel may fail to recover some of its own crashes.
     may_be_refused: bool,
+    /// Fast commits of the kernel may have given files the numbers of orphans.
+    reuses_orphans: bool,
 }
 
 /// Stands for a time of which only matters that it is no older than the recovery.
@@ -47,7 +50,8 @@ impl Batch {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _not_there = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a directory for images");
-        Self { format, dir, kind, mib, names: Vec::new(), may_be_refused: false }
+        let (may_be_refused, reuses_orphans) = (false, false);
+        Self { format, dir, kind, mib, names: Vec::new(), may_be_refused, reuses_orphans }
     }
 
     /// Where the next crash, made by what `name` says, is to be put.
@@ -59,6 +63,11 @@ impl Batch {
     /// The kernel may fail to recover some of them, which we recover.
     pub(crate) fn may_be_refused(self) -> Self {
         Self { may_be_refused: true, ..self }
+    }
+
+    /// Fast commits of the kernel may have given files the numbers of orphans.
+    pub(crate) fn reuses_orphans(self) -> Self {
+        Self { reuses_orphans: true, ..self }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -127,7 +136,12 @@ impl Batch {
             for (what, does) in kernels {
                 let words = match fs::read(out.path(&format!("{what}-{n}"))) {
                     Ok(json) if !json.is_empty() => {
-                        self.settled(read_manifest(&json), since).diff(ours)
+                        let mut kernels = self.settled(read_manifest(&json), since);
+                        if what == "crash" && self.reuses_orphans {
+                            let log = fs::read_to_string(out.path(&format!("{what}-{n}.log")));
+                            keep_times_of_reused(&mut kernels, ours, &log.unwrap());
+                        }
+                        kernels.diff(ours)
                     }
                     _ if what == "crash" && self.may_be_refused => {
                         refused.push(n);
@@ -259,14 +273,43 @@ impl Batch {
 /// in `ours`; whether the right ones have them is for the kernel to say.
 fn foresee_truncations(before: &mut Manifest, ours: &Manifest) {
     for (name, entry) in &mut before.0 {
-        let is_cut = |file: &&Entry| {
-            FileKind::from_mode(file.mode) == Some(FileKind::Regular)
-                && [file.mtime, file.ctime] == [OF_RECOVERY; 2]
-        };
-        if ours.0.get(name).filter(is_cut).is_some() {
+        if ours.0.get(name).is_some_and(is_truncated) {
             (entry.mtime, entry.ctime) = (OF_RECOVERY, OF_RECOVERY);
         }
     }
+}
+
+/// Whether recovery has ended a truncation of it.
+fn is_truncated(file: &Entry) -> bool {
+    FileKind::from_mode(file.mode) == Some(FileKind::Regular)
+        && [file.mtime, file.ctime] == [OF_RECOVERY; 2]
+}
+
+/// A fast commit says nothing of the list of orphans. If the kernel (6.1) made a file with the
+/// number of one, its recovery finds that number in the list that was committed last, and truncates
+/// the new file to the size it has, at the time of recovery. We keep the times that were made
+/// durable. The kernel says how many files it truncated: only if these are exactly those with times
+/// of recovery, they get ours.
+fn keep_times_of_reused(kernels: &mut Manifest, ours: &Manifest, log: &str) {
+    let truncated = kernels.0.values().filter(|entry| is_truncated(entry));
+    let inos: BTreeSet<u64> = truncated.map(|entry| entry.ino).collect();
+    if inos.len() != truncations(log) {
+        return;
+    }
+    for (name, entry) in kernels.0.iter_mut().filter(|(_, entry)| is_truncated(entry)) {
+        if let Some(ours) = ours.0.get(name) {
+            (entry.mtime, entry.ctime) = (ours.mtime, ours.ctime);
+        }
+    }
+}
+
+/// How many files the kernel says that it truncated: "EXT4-fs (dm-0): 2 truncates cleaned up".
+fn truncations(log: &str) -> usize {
+    let of = |line: &str| {
+        let (before, _) = line.strip_suffix(" cleaned up")?.split_once(" truncate")?;
+        before.rsplit(' ').next()?.parse().ok()
+    };
+    log.lines().find_map(of).unwrap_or(0)
 }
 
 /// The clock of the file system that has the images, in seconds.
