@@ -10,6 +10,7 @@ use std::sync::Arc;
 use ::ext4::mkfs::{MkfsOptions, format};
 use ::ext4::{Ext4, Format};
 use drive::{Drive, Spec, Ssd, Timing};
+use linux::Guest;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vfs::ops::{Generator, Mix, Op, Session};
@@ -112,6 +113,27 @@ fn we_replay_the_kernels_whatever_they_say() {
     for runs in shares(RUNS) {
         kernels("fast-all", runs, |run| operations(100 + run, 0.5)).judge_ours();
     }
+}
+
+/// A file with the number of an orphan that was freed since the last commit: the kernel's recovery
+/// takes the file for the orphan, and gives it the time of recovery.
+#[test]
+#[ignore = "long: boots a kernel in QEMU"]
+fn the_number_of_an_orphan_is_used_again() {
+    let mut batch = Batch::of(&Format, "fast-orphan", Kind::Conventional, SIZE_MIB);
+    let path = batch.add("an orphan's number".to_owned());
+    drive::image::create(&path, &Kind::Conventional.spec(SIZE_MIB)).expect("a drive in a file");
+    format(&open(&path), &with_fast_commits(0)).unwrap();
+    let script = "mount -t ext4 /dev/vda /mnt || exit 1
+        echo x >/mnt/a; number=$(stat -c %i /mnt/a)
+        sync; exec 3</mnt/a; rm /mnt/a; sync; exec 3<&-
+        : >/mnt/b; touch -d @1600000000 /mnt/b; f2fs_io fsync /mnt/b
+        [ $(stat -c %i /mnt/b) = $number ] || exit 1
+        grep -q '^1 commits' /proc/fs/ext4/vda/fc_info && echo by a fast commit
+        reset";
+    let out = Guest::new().drive(&path).run(script);
+    assert!(out.text.contains("by a fast commit"), "{}", out.text);
+    batch.reuses_orphans().judge();
 }
 
 fn is_fsync(op: &Op) -> bool {
