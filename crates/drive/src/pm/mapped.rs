@@ -26,8 +26,9 @@ use crate::BLOCK_SIZE;
 const BLOCK: u64 = BLOCK_SIZE as u64;
 /// Largest memory that is mapped: the lower half of x86-64's addresses, and some room.
 const BYTES_MAX: u64 = 1 << 46;
-/// In the domain [`Domain::Process`], longer stores go past the cache, which they would only empty.
-const STREAM_MIN: usize = 256 << 10;
+/// Where stores are durable in the cache, longer ones go past it, which they would only empty.
+/// Shorter ones do not gain by that.
+const STREAM_MIN: usize = 32 << 10;
 
 /// Why a persistent memory cannot be made or mapped.
 #[derive(Debug, Error)]
@@ -218,6 +219,13 @@ impl Pm for Mapped {
         }
         if !lines_of.is_empty() {
             self.stream_lines(lines.start, lines_of);
+        }
+    }
+
+    fn stream_cached(&self, at: u64, from: &[u8]) {
+        match self.info.domain {
+            Domain::Memory => self.stream(at, from),
+            Domain::Caches | Domain::Process => self.store_bytes(at, from),
         }
     }
 

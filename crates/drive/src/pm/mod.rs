@@ -127,6 +127,12 @@ pub trait Pm: Send + Sync {
     /// and are written back, so that one fence makes all of it durable.
     fn stream(&self, at: u64, from: &[u8]);
 
+    /// As [`Pm::stream`], of bytes that the cache has or should have: they may go through it where
+    /// stores are durable there.
+    fn stream_cached(&self, at: u64, from: &[u8]) {
+        self.stream(at, from);
+    }
+
     /// Starts writing back the lines that hold these bytes. The caller's next fence waits for it.
     fn write_back(&self, at: u64, len: u64);
 

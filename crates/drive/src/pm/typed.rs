@@ -97,9 +97,47 @@ impl<'pm, T, P> Obj<'pm, T, P> {
     }
 }
 
+/// Objects in the same state, of which only that is kept: for a commit that relies on all of them.
+#[must_use = "what was stored must be written back and fenced"]
+pub struct Group<'pm, T, P> {
+    _objects: PhantomData<Obj<'pm, T, P>>,
+}
+
+impl<'pm, T> Group<'pm, T, Flying> {
+    /// Without any objects.
+    pub const fn new() -> Self {
+        Self { _objects: PhantomData }
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, flying: Obj<'pm, T, Flying>) {
+        let _ = flying;
+    }
+}
+
+impl<T> Default for Group<'_, T, Flying> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'pm, T> FromIterator<Obj<'pm, T, Flying>> for Group<'pm, T, Flying> {
+    fn from_iter<I: IntoIterator<Item = Obj<'pm, T, Flying>>>(objects: I) -> Self {
+        let mut group = Self::new();
+        objects.into_iter().for_each(|flying| group.add(flying));
+        group
+    }
+}
+
 /// Stores `bytes` past the cache.
 pub fn stream<'pm, T>(pm: &'pm dyn Pm, at: u64, bytes: &[u8]) -> Obj<'pm, T, Flying> {
     pm.stream(at, bytes);
+    Obj::new(pm, at, bytes.len() as u64)
+}
+
+/// As [`stream`], of bytes that the cache has or should have.
+pub fn stream_cached<'pm, T>(pm: &'pm dyn Pm, at: u64, bytes: &[u8]) -> Obj<'pm, T, Flying> {
+    pm.stream_cached(at, bytes);
     Obj::new(pm, at, bytes.len() as u64)
 }
 
@@ -139,6 +177,14 @@ impl<'pm, T> InFlight for Obj<'pm, T, Flying> {
     }
 }
 
+impl<'pm, T> InFlight for Group<'pm, T, Flying> {
+    type Landed = Group<'pm, T, Durable>;
+
+    fn landed(self, _: &Fence) -> Self::Landed {
+        Group { _objects: PhantomData }
+    }
+}
+
 impl<F: InFlight> InFlight for Vec<F> {
     type Landed = Vec<F::Landed>;
 
@@ -163,6 +209,7 @@ impl<F: InFlight> InFlight for Option<F> {
 pub trait Witness: sealed::Sealed {}
 
 impl<T> Witness for &Obj<'_, T, Durable> {}
+impl<T> Witness for &Group<'_, T, Durable> {}
 impl<W> Witness for &Vec<W> where for<'a> &'a W: Witness {}
 impl<W> Witness for &Option<W> where for<'a> &'a W: Witness {}
 /// Nothing needs to be durable before.
@@ -186,13 +233,14 @@ macro_rules! tuples {
 tuples! { (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) }
 
 mod sealed {
-    use super::{Dirty, Durable, Obj};
+    use super::{Dirty, Durable, Group, Obj};
 
     pub trait Sealed {}
     impl Sealed for Dirty {}
     impl Sealed for Durable {}
     impl Sealed for () {}
     impl<T> Sealed for &Obj<'_, T, Durable> {}
+    impl<T> Sealed for &Group<'_, T, Durable> {}
     impl<W> Sealed for &Vec<W> where for<'a> &'a W: Sealed {}
     impl<W> Sealed for &Option<W> where for<'a> &'a W: Sealed {}
 }

@@ -22,6 +22,5 @@ use super::{Change, Done};
 
 /// Makes `change` durable, all of it or nothing.
 pub(super) fn commit(slots: &Slots, change: Change<'_>) -> Done {
-    let record = change.patches.clone();
-    slots.commit(change, &record).into()
+    slots.commit(change, None).into()
 }

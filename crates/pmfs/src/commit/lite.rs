@@ -44,7 +44,7 @@ pub(super) fn commit(slots: &Slots, change: Change<'_>) -> Done {
         pm.read(at, &mut old);
         undo.patch(at, &old);
     }
-    slots.commit(change, &undo.patches).into()
+    slots.commit(change, Some(&undo.patches)).into()
 }
 
 /// Where the change's word is and what it becomes, if it has but one.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cores::Stage;
 use drive::pm::Pm;
-use drive::pm::typed::{Durable, Flying, Obj, stream};
+use drive::pm::typed::{Durable, Flying, Group, Obj, stream, stream_cached};
 use zerocopy::IntoBytes;
 
 use crate::ondisk::inode::RawInode;
@@ -72,29 +72,46 @@ pub(crate) enum Data {}
 #[must_use = "nothing has changed yet"]
 pub(crate) struct Change<'pm> {
     pm: &'pm dyn Pm,
-    stored: Vec<Obj<'pm, Data, Flying>>,
+    stored: Group<'pm, Data, Flying>,
     /// As in a record: patches with their heads.
     patches: Vec<u8>,
+    /// What is stored stays in the cache.
+    is_cached: bool,
 }
+
+/// Contents of files up to this size stay in the cache, if they are durable there: as much as the
+/// second-level caches of today's server processors hold. Larger files would only empty it.
+const CACHED_MAX: u64 = 2 << 20;
+/// Room for the patches of most calls, so that it grows once.
+const PATCHES_ROOM: usize = 256;
 
 static ZEROES: [u8; BLOCK as usize] = [0; BLOCK as usize];
 
 impl<'pm> Change<'pm> {
     pub(crate) fn new(pm: &'pm dyn Pm) -> Self {
-        Self { pm, stored: Vec::new(), patches: Vec::new() }
+        Self { pm, stored: Group::new(), patches: Vec::new(), is_cached: false }
+    }
+
+    /// One that stores contents of a file of `bytes` bytes.
+    pub(crate) fn of_file(pm: &'pm dyn Pm, bytes: u64) -> Self {
+        Self { is_cached: bytes <= CACHED_MAX, ..Self::new(pm) }
     }
 
     /// Stores bytes past the cache: contents, whole blocks.
     pub(crate) fn stream(&mut self, at: u64, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.stored.push(stream(self.pm, at, bytes));
+        if bytes.is_empty() {
+            return;
         }
+        self.stored.add(match self.is_cached {
+            true => stream_cached(self.pm, at, bytes),
+            false => stream(self.pm, at, bytes),
+        });
     }
 
     /// Stores a few bytes through the cache.
     pub(crate) fn store(&mut self, at: u64, bytes: &[u8]) {
         let place = Obj::settled(self.pm, at, bytes.len() as u64);
-        self.stored.push(place.store(0, bytes).write_back());
+        self.stored.add(place.store(0, bytes).write_back());
     }
 
     /// Stores zeroes. The pieces meet between blocks: a word that two of them shared would be
@@ -112,6 +129,9 @@ impl<'pm> Change<'pm> {
     pub(crate) fn patch(&mut self, at: u64, bytes: &[u8]) {
         debug_assert!(at.is_multiple_of(8) && bytes.len().is_multiple_of(8));
         let head = RawPatch { at: at.into(), len: (bytes.len() as u64).into() };
+        if self.patches.is_empty() {
+            self.patches.reserve(PATCHES_ROOM);
+        }
         self.patches.extend_from_slice(head.as_bytes());
         self.patches.extend_from_slice(bytes);
     }

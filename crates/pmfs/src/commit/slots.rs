@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cores::{Mutex, MutexGuard, Rank, slot};
 use drive::pm::Pm;
-use drive::pm::typed::{Durable, Flying, Obj, fence};
+use drive::pm::typed::{Durable, Flying, Group, Obj, fence};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Change;
@@ -61,7 +61,7 @@ impl Slots {
 
 impl Slots {
     /// Makes `change` durable, all of it or nothing, by way of a record: of the patches themselves,
-    /// or of what they replace.
+    /// or, with `undo`, of what they replace.
     ///
     /// ```text
     /// data, record ‖ mark ‖ patches in place ‖ clear ‖                 ‖ = write back, fence
@@ -73,11 +73,11 @@ impl Slots {
     pub(super) fn commit<'pm>(
         &self,
         change: Change<'pm>,
-        record: &[u8],
+        undo: Option<&[u8]>,
     ) -> Obj<'pm, Cleared, Durable> {
         let pm = change.pm;
         let (at, number, _slot) = self.lock();
-        let record = write(pm, at, number, record);
+        let record = write(pm, at, number, undo.unwrap_or(&change.patches));
         let (stored, record) = fence(pm, (change.stored, record));
         let mark = Obj::<Mark>::settled(pm, at, 8);
         let mark = mark.commit::<Marked>(0, number, (&stored, &record)).write_back();
@@ -100,7 +100,7 @@ fn apply<'pm>(
     pm: &'pm dyn Pm,
     patches: &[u8],
     _mark: &Obj<'pm, Marked, Durable>,
-) -> Vec<Obj<'pm, Applied, Flying>> {
+) -> Group<'pm, Applied, Flying> {
     split(patches)
         .map(|(at, new)| Obj::settled(pm, at, new.len() as u64).store(0, new).write_back())
         .collect()

@@ -7,6 +7,7 @@
 //! first, durably, since zeroes and data are fenced before the record's mark.
 
 use cores::Stage;
+use smallvec::SmallVec;
 use vfs::{Errno, Ino, Result};
 
 use crate::alloc::Taken;
@@ -58,7 +59,7 @@ impl Pmfs {
             return Err(Errno::NOSPC.into());
         }
         let data = &data[..(end - offset) as usize];
-        let mut change = Change::new(&*self.pm);
+        let mut change = Change::of_file(&*self.pm, inode.raw.size.get().max(end));
         zero_between(inode, &mut change, inode.raw.size.get(), offset);
         for extent in inode.map.within(offset / BLOCK, end.div_ceil(BLOCK)) {
             stream_part(&mut change, &extent, offset, data);
@@ -201,7 +202,7 @@ impl Pmfs {
         mut change: Change<'_>,
         inodes: impl IntoIterator<Item = &'i mut Inode>,
     ) -> Done {
-        let mut inodes: Vec<_> = inodes.into_iter().collect();
+        let mut inodes: SmallVec<[_; 4]> = inodes.into_iter().collect();
         inodes.iter_mut().for_each(|inode| inode.flush(&mut change));
         let done = self.journal.commit(change);
         inodes.into_iter().for_each(|inode| self.clean(inode));
