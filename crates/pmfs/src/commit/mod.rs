@@ -79,8 +79,10 @@ pub(crate) struct Change<'pm> {
     is_cached: bool,
 }
 
-/// Contents of files up to this size stay in the cache, if they are durable there: as much as the
-/// second-level caches of today's server processors hold. Larger files would only empty it.
+/// Contents of a file up to this offset stay in the cache, if they are durable there: as much as
+/// the second-level caches of today's server processors hold. More would only empty it. The offset
+/// decides and not the size, so that a page goes the same way while its file grows: streams to
+/// lines that the cache has changed reach two thirds of what others do.
 const CACHED_MAX: u64 = 2 << 20;
 /// Room for the patches of most calls, so that it grows once.
 const PATCHES_ROOM: usize = 256;
@@ -92,9 +94,9 @@ impl<'pm> Change<'pm> {
         Self { pm, stored: Group::new(), patches: Vec::new(), is_cached: false }
     }
 
-    /// One that stores contents of a file of `bytes` bytes.
-    pub(crate) fn of_file(pm: &'pm dyn Pm, bytes: u64) -> Self {
-        Self { is_cached: bytes <= CACHED_MAX, ..Self::new(pm) }
+    /// One that stores contents of a file that end at this offset.
+    pub(crate) fn of_file(pm: &'pm dyn Pm, end: u64) -> Self {
+        Self { is_cached: end <= CACHED_MAX, ..Self::new(pm) }
     }
 
     /// Stores bytes past the cache: contents, whole blocks.
