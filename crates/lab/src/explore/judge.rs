@@ -29,7 +29,7 @@ pub enum Outcome {
     Torn,
     /// What was durable is gone.
     Lost,
-    /// What nobody wrote.
+    /// Bytes that were never written.
     Garbage,
     /// A volume that does not mount or is not sound.
     Corrupt,

@@ -12,7 +12,7 @@
 //! block before. From the mark on recovery repeats the record, whatever part of it was applied. The
 //! third fence makes all of it durable before the mark goes, and the last one keeps an old mark
 //! from coming back over a later change, perhaps of another core. A call returns, and unlocks its
-//! inodes, after the last fence: nobody sees what a cut could take back.
+//! inodes, after the last fence: no reader sees what a cut could take back.
 //!
 //! The paper has the data durable before the record is begun. Both may go together, since it is the
 //! mark that counts; that saves a fence.

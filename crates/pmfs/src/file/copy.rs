@@ -3,8 +3,8 @@
 //!
 //! *What a cut leaves.* All of the call or nothing: old pages stay as they are until the log's tail
 //! has made the new ones count, durably, and are free only then. Pages that the call covers in part
-//! are copied. Zeroes behind the old end of a file go where they belong at once, because nobody
-//! sees those bytes before the tail moves the end.
+//! are copied. Zeroes behind the old end of a file are stored in place at once, because those bytes
+//! are not visible before the tail moves the end.
 
 use vfs::{Errno, Result};
 use zerocopy::IntoBytes;

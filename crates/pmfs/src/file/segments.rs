@@ -2,9 +2,9 @@
 //! inode is shared, and each segment of the file has a lock of its own.
 //!
 //! Only bytes that the file has, in pages that have blocks, are overwritten this way; everything
-//! else has the inode alone. What was overwritten is kept beside the inode's map, by segment, until
-//! somebody has the inode alone and puts it there ([`Inode::settle`]). A segment also keeps the
-//! version of its last overwrite, so that all of a file share no line.
+//! else locks the inode exclusively. New addresses are kept apart from the inode's map, by segment,
+//! until the inode is locked exclusively and they are moved into it ([`Inode::settle`]). A segment
+//! also keeps the version of its last overwrite, so that overwrites share no cache line.
 
 use cores::Stage;
 use vfs::{Errno, Ino, Ranges, Result, Timespec};

@@ -1,5 +1,5 @@
-//! `strandline bench iozone`: IOzone's write matrix on a file system in persistent memory, beside
-//! others.
+//! `strandline bench iozone`: IOzone's write matrix on a file system in persistent memory, compared
+//! with others.
 
 mod mounted;
 

@@ -1,5 +1,5 @@
 //! Directories on which something is mounted for a benchmark: by this command, by the kernel on a
-//! loop device, or by somebody else.
+//! loop device, or by the user.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// A directory that somebody else has mounted something on.
+    /// A directory on which the user has mounted something.
     pub(super) fn by_somebody(point: &Path) -> Self {
         Self { point: point.to_owned(), is_ours: false, server: None }
     }
@@ -67,7 +67,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // There is nobody to report to; what stays mounted can be seen.
+        // A failure cannot be reported; what stays mounted can be seen.
         if self.is_ours {
             let _ = Command::new("umount").arg(&self.point).status();
         }
