@@ -134,6 +134,14 @@ impl Medium {
         }
     }
 
+    /// The hash of what a persistent memory holds.
+    pub fn memory_hash(&self) -> Option<u64> {
+        match self {
+            Self::Ssd(_) => None,
+            Self::Pm(pm) => Some(pm.visible().hash()),
+        }
+    }
+
     /// Shows what reads of these blocks would return, in order and at no cost.
     pub fn look(&self, lbas: &mut dyn Iterator<Item = Lba>, see: &mut dyn FnMut(&Block)) {
         match self {

@@ -1,6 +1,5 @@
 //! Powers on what survived one cut, recovers it, and compares it with the oracle.
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use cores::Mutex;
 use drive::pm::{Pending, Pm};
 use drive::{Drive, Timing};
+use rustc_hash::FxHashMap;
 
 use super::record::Recording;
 use super::watch::Cut;
@@ -143,7 +143,7 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     let Some(first) = cuts.first() else { return Vec::new() };
     stay_off();
     let medium = first.power_on(job);
-    let drive = medium.drive();
+    let (drive, memory) = (medium.drive(), medium.memory_hash());
     let begun = crate::now_ns();
     let (mounted, recut) = mount_cut(job, &medium);
     let recovery_ns = crate::now_ns() - begun;
@@ -164,7 +164,12 @@ fn judge(job: &Job, cuts: &[Cut], verify: &mut Verify<'_>) -> Vec<Judged> {
     if job.is_checked(first.like)
         && let (Some(cut), Some((verdicts, _))) = (cuts.last(), found.last_mut())
     {
-        verdicts.extend(cut_again(job, recut, &mut |fs, medium| verify(2, fs, medium, cut).0));
+        let mut passed = Passed::default();
+        if verdicts.is_empty() {
+            passed.note_whole(memory, cut.position);
+        }
+        let again = &mut |fs: &dyn Volume, medium: &Medium| verify(2, fs, medium, cut).0;
+        verdicts.extend(cut_again(job, recut, cut.position, &mut passed, again));
     }
     let verdicts = with_later(found, &later);
     let judged = |(cut, verdicts): (&Cut, _)| {
@@ -197,17 +202,50 @@ pub(crate) fn mount_cut(job: &Job, medium: &Medium) -> (Result<Arc<dyn Volume>>,
     (mounted, left)
 }
 
-/// What is wrong with a volume after its recovery was cut, at any moment, and again.
+/// Memories that were mounted and compared at a position without a finding, by their hashes, and
+/// how often their recovery was cut after that. Most of what a cut leaves of a recovery is what
+/// another cut left of the run, or of that recovery, so this saves half of all mounts.
+#[derive(Default)]
+pub(crate) struct Passed {
+    depths: FxHashMap<(u64, usize), u32>,
+}
+
+impl Passed {
+    /// A memory that passed, whose recovery is about to be cut as often as any is.
+    pub(crate) fn note_whole(&mut self, memory: Option<u64>, position: usize) {
+        if let Some(memory) = memory {
+            self.depths.insert((memory, position), RECUTS + 1);
+        }
+    }
+
+    /// Notes that a memory is judged with `depth` more cuts. False if that has been done.
+    fn note(&mut self, memory: u64, position: usize, depth: u32) -> bool {
+        let known = self.depths.entry((memory, position)).or_default();
+        let is_new = *known < depth;
+        *known = depth.max(*known);
+        is_new
+    }
+
+    /// A memory that did not pass: others that leave it fail, too.
+    fn forget(&mut self, memory: u64, position: usize) {
+        self.depths.remove(&(memory, position));
+    }
+}
+
+/// What is wrong with a volume after its recovery was cut, at any moment, and again. `position` is
+/// the oracle's, with which `compare` compares.
 pub(crate) fn cut_again(
     job: &Job,
     left: Vec<Left>,
+    position: usize,
+    passed: &mut Passed,
     compare: &mut dyn FnMut(&dyn Volume, &Medium) -> Vec<Verdict>,
 ) -> Vec<Verdict> {
-    let (mut todo, mut met) = (vec![(left, RECUTS)], BTreeSet::new());
+    let mut todo = vec![(left, RECUTS)];
     while let Some((left, depth)) = todo.pop() {
         for state in left {
             let Left::Pm(memory, _) = &state else { continue };
-            if !met.insert(memory.hash()) {
+            if !passed.note(memory.hash(), position, depth) {
                 continue;
             }
             let medium = state.power_on(Timing::Instant, job.seed);
@@ -217,6 +255,7 @@ pub(crate) fn cut_again(
                 Err(error) => vec![corrupt("mount", "a volume that recovers", error)],
             };
             if !verdicts.is_empty() {
+                passed.forget(memory.hash(), position);
                 let told = |v: Verdict| {
                     let found = format!("{}, after recovery was cut", v.found);
                     Verdict { found, ..v }

@@ -34,7 +34,7 @@ use vfs::kind::Technique;
 use judge::judge_stretch;
 pub use judge::{Found, Judged, compare_each, corrupt, with_later};
 pub(crate) use judge::{
-    add_new, afterwards, compare, cut_again, first_failure, model, mount_cut, stay_off,
+    Passed, add_new, afterwards, compare, cut_again, first_failure, model, mount_cut, stay_off,
 };
 pub use record::{Recording, record};
 pub use result::{Failure, ModeResult};

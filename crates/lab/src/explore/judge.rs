@@ -7,8 +7,8 @@ use drive::Timing;
 use super::states::{Found, State};
 use super::{Counts, Explored, FAILURES_SHOWN, Tape};
 use crate::campaign::{
-    Failure, Job, add_new, afterwards, compare, compare_each, corrupt, cut_again, model, mount_cut,
-    stay_off, with_later,
+    Failure, Job, Passed, add_new, afterwards, compare, compare_each, corrupt, cut_again, model,
+    mount_cut, stay_off, with_later,
 };
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
 use crate::{Result, machine};
@@ -133,7 +133,7 @@ pub(super) fn judge_all(
     from: usize,
 ) -> Result<Explored> {
     let models = Models::new(job, tape, promise, outcomes);
-    let mut memo = Memo::default();
+    let mut known = Known::default();
     let mut explored = Explored {
         workload: job.workload.name().into(),
         mode: job.technique.name.into(),
@@ -156,7 +156,7 @@ pub(super) fn judge_all(
     }
     for number in job.pick.range(found.states.len(), "states")? {
         let Some(state) = since(&found.states[number], from) else { continue };
-        let judged = machine(job.seed)?.run(|| judge(job, number, &state, &models, &mut memo))?;
+        let judged = machine(job.seed)?.run(|| judge(job, number, &state, &models, &mut known))?;
         explored.counts.states += 1;
         for one in judged {
             explored.note(job, number, tape.positions.1, one);
@@ -173,9 +173,9 @@ pub(super) fn first_failure(
     is: &mut dyn FnMut(&[Verdict]) -> bool,
 ) -> Result<Option<(usize, usize, Vec<Verdict>)>> {
     let promise = super::promise(job)?;
-    let (models, mut memo) = (Models::new(job, tape, promise, false), Memo::default());
+    let (models, mut known) = (Models::new(job, tape, promise, false), Known::default());
     for (number, state) in found.states.iter().enumerate() {
-        let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut memo))?;
+        let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut known))?;
         let bad = judged.into_iter().find(|one| !one.verdicts.is_empty() && is(&one.verdicts));
         if let Some(Judged { position, verdicts, .. }) = bad {
             return Ok(Some((number, position, verdicts)));
@@ -198,10 +198,23 @@ struct Judged {
     outcome: Option<Outcome>,
 }
 
-fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Memo) -> Vec<Judged> {
+/// What was found of the states of a tape, so as not to do the same for each.
+#[derive(Default)]
+struct Known {
+    memo: Memo,
+    passed: Passed,
+}
+
+fn judge(
+    job: &Job,
+    number: usize,
+    state: &State,
+    models: &Models,
+    Known { memo, passed }: &mut Known,
+) -> Vec<Judged> {
     stay_off();
     let medium = state.left.power_on(Timing::Instant, job.seed);
-    let drive = medium.drive();
+    let (drive, memory) = (medium.drive(), medium.memory_hash());
     let (mounted, recut) = mount_cut(job, &medium);
     let mounted = mounted.as_ref();
     let ends = models.ends.as_ref().zip(mounted.ok()).map(|((old, new), fs)| {
@@ -229,7 +242,10 @@ fn judge(job: &Job, number: usize, state: &State, models: &Models, memo: &mut Me
         },
     );
     if let (Some(&position), Some((verdicts, _))) = (state.positions.last(), found.last_mut()) {
-        verdicts.extend(cut_again(job, recut, &mut |fs, medium| {
+        if verdicts.is_empty() && later.is_empty() {
+            passed.note_whole(memory, position);
+        }
+        verdicts.extend(cut_again(job, recut, position, passed, &mut |fs, medium| {
             let compare = &mut |model: &Model| compare(job, fs, medium, model, memo);
             models.verdicts(position, compare)
         }));

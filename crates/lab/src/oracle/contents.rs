@@ -117,7 +117,7 @@ impl Walk<'_> {
 
     /// Compares what can be read.
     fn bytes(&mut self, ino: Ino, end: u64, obj: ObjId, out: &mut Vec<Verdict>) -> vfs::Result<()> {
-        let mut buf = vec![0; CHUNK];
+        let mut buf = vec![0; CHUNK.min(end as usize)];
         for offset in (0..end).step_by(CHUNK) {
             let want = CHUNK.min((end - offset) as usize);
             let got = self.fs.read(ino, offset, &mut buf[..want])?;
