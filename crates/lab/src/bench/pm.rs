@@ -66,7 +66,7 @@ pub fn floors(pm: &dyn Pm) -> Floors {
 }
 
 /// Bytes per second of streaming stores with a fence after each MiB. Overwrites what `pm` holds.
-pub fn stream_rate(pm: &dyn Pm) -> f64 {
+fn stream_rate(pm: &dyn Pm) -> f64 {
     let area = area(pm);
     let buffer = vec![0x5a; CHUNK.min(area as usize)];
     let unit = buffer.len() as u64;

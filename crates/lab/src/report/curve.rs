@@ -12,7 +12,11 @@ pub fn curve(points: &[(f64, f64)], x_label: &str, y_label: &str) -> String {
         Plot::new(Sheet::Wide, scale(most(|p| p.0)), scale(most(|p| p.1)), x_label, y_label);
     plot.path(points.iter().copied(), "oprw");
     plot.dots(points.iter().copied(), "oprw");
-    let drawing = plot.finish(x_label);
+    alone(&plot.finish(x_label))
+}
+
+/// A drawing as a file of its own, with its style.
+pub(super) fn alone(drawing: &str) -> String {
     let head = "<svg xmlns='http://www.w3.org/2000/svg' style='background: var(--card)' ";
     let drawing = drawing.replacen("<svg ", head, 1);
     drawing.replacen("'>", &format!("'><style>{STYLE}</style>"), 1) + "\n"

@@ -1,6 +1,7 @@
 //! What a run found, three ways: a table for the terminal, JSON for programs, a page for people.
 
 mod bars;
+mod cells;
 mod curve;
 mod html;
 mod lanes;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use crate::campaign::ModeResult;
 use crate::{Error, Result};
 
+pub use cells::{Cells, cells};
 pub use curve::curve;
 pub use html::html;
 pub(crate) use table::{TABLE_6_2_FAILED, columns};

@@ -7,6 +7,7 @@
 //! caches as the one before left them. Its figure is the best of them, as that of the memory's
 //! floors is, so that a busy machine spoils neither.
 
+mod picture;
 mod place;
 mod table;
 
@@ -26,8 +27,8 @@ const RECORDS: std::ops::RangeInclusive<u32> = 12..=24;
 const LARGE: u64 = 32 << 20;
 const RECORD_MIN: u64 = 64 * KIB;
 /// Small files are written more often: so many bytes in all, within these rounds.
-const BYTES: u64 = 8 << 20;
-const ROUNDS: (u64, u64) = (2, 32);
+const BYTES: u64 = 64 << 20;
+const ROUNDS: (u64, u64) = (4, 32);
 
 /// One cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -112,8 +113,9 @@ pub struct Matrix {
     pub judged: usize,
     /// Places that could not be had, and why.
     pub refused: Vec<String>,
-    /// Streaming stores with a fence after each MiB, the best in the same run, in bytes per second.
-    pub stream_bytes_per_s: f64,
+    /// Which of ours is no file system, but streaming stores of the same records to as much memory,
+    /// with a fence after each.
+    pub floor: usize,
     /// All cells.
     pub cells: Vec<Measured>,
 }
@@ -197,18 +199,22 @@ pub struct Ratio {
 impl Matrix {
     /// How place `one` compares with place `other`. `None` without cells.
     pub fn ratio(&self, durable: Durable, test: Test, one: usize, other: usize) -> Option<Ratio> {
-        let of = |cell: &&Measured| cell.durable == durable && cell.test == test;
-        let ratio =
-            |cell: &Measured| Some(cell.bytes_per_s.get(one)? / cell.bytes_per_s.get(other)?);
-        Ratio::of(self.cells.iter().filter(of).filter_map(ratio).collect())
+        self.ratio_of(one, other, |cell| cell.durable == durable && cell.test == test)
     }
 
-    /// How a place's buffered writes of [`RECORD_MIN`] and more compare with the streaming floor.
-    pub fn of_floor(&self, place: usize) -> Option<Ratio> {
-        let of =
-            |cell: &&Measured| cell.durable == Durable::Buffered && cell.cell.record >= RECORD_MIN;
-        let share = |cell: &Measured| Some(cell.bytes_per_s.get(place)? / self.stream_bytes_per_s);
-        Ratio::of(self.cells.iter().filter(of).filter_map(share).collect())
+    fn ratio_of(&self, one: usize, other: usize, of: impl Fn(&Measured) -> bool) -> Option<Ratio> {
+        let ratio =
+            |cell: &Measured| Some(cell.bytes_per_s.get(one)? / cell.bytes_per_s.get(other)?);
+        let cells = self.cells.iter().filter(|cell| of(cell));
+        Ratio::of(cells.filter_map(ratio).collect())
+    }
+
+    /// How a place's buffered writes of [`RECORD_MIN`] and more compare with the floor.
+    pub fn of_floor(&self, place: usize, test: Test) -> Option<Ratio> {
+        self.ratio_of(place, self.floor, |cell| {
+            let is_long = cell.cell.record >= RECORD_MIN;
+            cell.test == test && cell.durable == Durable::Buffered && is_long
+        })
     }
 }
 
@@ -236,25 +242,29 @@ mod tests {
     #[test]
     fn a_ratio_is_of_cells_side_by_side() {
         let cell = Cell { file: 1 << 20, record: 64 * KIB };
-        let measured = |test, bytes_per_s: [f64; 2]| {
+        let measured = |test, bytes_per_s: [f64; 3]| {
             let (durable, bytes_per_s) = (Durable::Buffered, bytes_per_s.to_vec());
             Measured { cell, durable, test, bytes_per_s }
         };
         let cells = vec![
-            measured(Test::Write, [3.0, 2.0]),
-            measured(Test::Write, [1.0, 2.0]),
-            measured(Test::Rewrite, [9.0, 1.0]),
+            measured(Test::Write, [3.0, 4.0, 2.0]),
+            measured(Test::Write, [1.0, 4.0, 2.0]),
+            measured(Test::Rewrite, [9.0, 4.0, 1.0]),
         ];
-        let (places, refused) = (vec!["a".into(), "b".into()], Vec::new());
-        let (bench, stream_bytes_per_s) = ("iozone", 4.0);
-        let (ours, judged) = (1, 0);
-        let matrix = Matrix { bench, places, ours, judged, refused, stream_bytes_per_s, cells };
-        let found = matrix.ratio(Durable::Buffered, Test::Write, 0, 1);
+        let (places, refused) = (vec!["a".into(), "stream".into(), "b".into()], Vec::new());
+        let (bench, ours, judged, floor) = ("iozone", 2, 0, 1);
+        let matrix = Matrix { bench, places, ours, judged, floor, refused, cells };
+        let found = matrix.ratio(Durable::Buffered, Test::Write, 0, 2);
         assert_eq!(found, Some(Ratio { mean: 1.0, least: 0.5, most: 1.5, below: 1, cells: 2 }));
-        assert_eq!(matrix.ratio(Durable::Fsync, Test::Write, 0, 1), None);
-        assert_eq!(matrix.of_floor(0).map(|share| share.least), Some(0.25));
+        assert_eq!(matrix.ratio(Durable::Fsync, Test::Write, 0, 2), None);
+        assert_eq!(matrix.of_floor(0, Test::Write).map(|share| share.least), Some(0.25));
         let text = matrix.text();
         assert!(text.contains("1.00 (0.50 to 1.50), below 1: 1"), "{text}");
         assert!(text.contains("+800%") && text.contains("64k"), "{text}");
+        let picture = matrix.svg();
+        assert!(picture.starts_with("<svg xmlns='http://www.w3.org/2000/svg'"), "{picture}");
+        for part in ["buffered write", "+800%", "class='ahead'", "a beside b"] {
+            assert!(picture.contains(part), "{part}: {picture}");
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! Where files are written: a volume in this process, or a directory of the kernel's.
+//! Where files are written: a volume in this process, a directory of the kernel's, or bare memory.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use drive::pm::Pm;
 use rustix::fs::OFlags;
 use vfs::kind::Volume;
 use vfs::{Creator, Ino, path};
@@ -26,12 +27,15 @@ pub enum Place {
     },
     /// In a directory, through the kernel.
     Dir(PathBuf),
+    /// Nowhere: what would be a file's is streamed to the front of a memory, and fenced.
+    Memory(Arc<dyn Pm>),
 }
 
 /// An open file.
 pub(super) enum File<'a> {
     Volume { volume: &'a dyn Volume, ino: Ino, with_call: bool, sync: bool },
     Kernel { file: fs::File, path: PathBuf },
+    Memory(&'a dyn Pm),
 }
 
 impl Place {
@@ -53,6 +57,7 @@ impl Place {
                 let file = options.open(&path).map_err(Error::host(&path))?;
                 Ok(File::Kernel { file, path })
             }
+            Self::Memory(pm) => Ok(File::Memory(&**pm)),
         }
     }
 
@@ -68,6 +73,7 @@ impl Place {
                 drop(file);
                 fs::remove_file(&path).map_err(Error::host(&path))
             }
+            File::Memory(_) => Ok(()),
         }
     }
 }
@@ -85,6 +91,11 @@ impl File<'_> {
                 done.map_err(Error::at("write", NAME.as_bytes()))
             }
             Self::Kernel { file, path } => file.write_all_at(record, at).map_err(Error::host(path)),
+            Self::Memory(pm) => {
+                pm.stream(at, record);
+                pm.fence();
+                Ok(())
+            }
         }
     }
 
@@ -95,6 +106,7 @@ impl File<'_> {
                 volume.fsync(*ino, false).map_err(Error::at("fsync", NAME.as_bytes()))
             }
             Self::Kernel { file, path } => file.sync_all().map_err(Error::host(path)),
+            Self::Memory(_) => Ok(()),
         }
     }
 }

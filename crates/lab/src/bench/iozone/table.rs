@@ -5,47 +5,45 @@ use std::fmt::Write;
 use super::{Durable, Matrix, Measured, Ratio, Test};
 use crate::report::columns;
 
-const TESTS: [(Test, &str); 2] = [(Test::Write, "write"), (Test::Rewrite, "rewrite")];
+pub(super) const TESTS: [(Test, &str); 2] = [(Test::Write, "write"), (Test::Rewrite, "rewrite")];
 
 impl Matrix {
     /// Each place beside the others, and the first peer cell by cell.
     pub fn text(&self) -> String {
         let each = self.cells.len() / 2 / self.durable().count().max(1);
-        let mut text = format!(
-            "iozone: {each} cells, measured, means of the best MB/s; the memory streams \
-             {:.0} MB/s\n",
-            self.stream_bytes_per_s / 1e6
-        );
+        let mut text = format!("iozone: {each} cells, measured, means of the best MB/s\n");
         text += &self.means();
         for why in &self.refused {
             let _ = writeln!(text, "{why}");
         }
-        for (place, name) in self.places.iter().enumerate() {
-            let Some(share) = self.of_floor(place) else { continue };
-            let Ratio { mean, least, cells, .. } = share;
-            let _ = writeln!(
-                text,
-                "{name}: buffered records of 64 KiB and more do {:.0}% of the stream's rate on \
-                 average, {:.0}% at least, of {cells} cells",
-                100.0 * mean,
-                100.0 * least
-            );
+        for (place, name) in self.places.iter().enumerate().filter(|it| it.0 != self.floor) {
+            for (test, which) in TESTS {
+                let Some(share) = self.of_floor(place, test) else { continue };
+                let Ratio { mean, least, cells, .. } = share;
+                let _ = writeln!(
+                    text,
+                    "{name}: {which} of 64 KiB and more at a time does {:.0}% of what streaming \
+                     stores do, {:.0}% at least, in {cells} cells",
+                    100.0 * mean,
+                    100.0 * least
+                );
+            }
         }
         for peer in self.peers() {
             for (test, name) in TESTS {
-                text += &self.grid(peer, test, name);
+                text += &self.grid_text(peer, test, name);
             }
         }
         text
     }
 
-    fn durable(&self) -> impl Iterator<Item = Durable> + '_ {
+    pub(super) fn durable(&self) -> impl Iterator<Item = Durable> + '_ {
         let has = |durable: &Durable| self.cells.iter().any(|cell| cell.durable == *durable);
         Durable::ALL.into_iter().filter(has)
     }
 
     /// Places that are not our own.
-    fn peers(&self) -> std::ops::Range<usize> {
+    pub(super) fn peers(&self) -> std::ops::Range<usize> {
         self.ours.min(self.places.len())..self.places.len()
     }
 
@@ -81,13 +79,11 @@ impl Matrix {
         sum / f64::from(count.max(1))
     }
 
-    /// By how many percent each cell is faster than a peer's: files down, records across.
-    fn grid(&self, peer: usize, test: Test, name: &str) -> String {
-        let of = |cell: &&Measured| cell.durable == Durable::Buffered && cell.test == test;
+    /// How many times as fast as a peer each cell is: a row for each file, a column for each
+    /// record, both in order.
+    pub(super) fn grid(&self, peer: usize, durable: Durable, test: Test) -> Grid {
+        let of = |cell: &&Measured| cell.durable == durable && cell.test == test;
         let cells: Vec<&Measured> = self.cells.iter().filter(of).collect();
-        if cells.is_empty() {
-            return String::new();
-        }
         let sorted = |size: fn(&Measured) -> u64| {
             let mut all: Vec<u64> = cells.iter().map(|cell| size(cell)).collect();
             all.sort_unstable();
@@ -95,21 +91,43 @@ impl Matrix {
             all
         };
         let (files, records) = (sorted(|cell| cell.cell.file), sorted(|cell| cell.cell.record));
-        let names: Vec<String> = records.iter().map(|&record| size(record)).collect();
-        let head: Vec<&str> = [""].into_iter().chain(names.iter().map(String::as_str)).collect();
-        let row = |&file: &u64| {
-            let percent = |&record: &u64| {
-                let found = cells.iter().find(|c| (c.cell.file, c.cell.record) == (file, record));
-                let Some(cell) = found else { return String::new() };
-                let ratio = cell.bytes_per_s[self.judged] / cell.bytes_per_s[peer];
-                format!("{:+.0}%", 100.0 * (ratio - 1.0))
-            };
-            [size(file)].into_iter().chain(records.iter().map(percent)).collect()
+        let ratio = |file: u64, record: u64| {
+            let found = cells.iter().find(|c| (c.cell.file, c.cell.record) == (file, record));
+            found.map(|cell| cell.bytes_per_s[self.judged] / cell.bytes_per_s[peer])
+        };
+        let row =
+            |&file: &u64| (size(file), records.iter().map(|&record| ratio(file, record)).collect());
+        let rows = files.iter().map(row).collect();
+        Grid { records: records.iter().map(|&record| size(record)).collect(), rows }
+    }
+
+    /// By how many percent each buffered cell is faster than a peer's.
+    fn grid_text(&self, peer: usize, test: Test, name: &str) -> String {
+        let Grid { records, rows } = self.grid(peer, Durable::Buffered, test);
+        if rows.is_empty() {
+            return String::new();
+        }
+        let head: Vec<&str> = [""].into_iter().chain(records.iter().map(String::as_str)).collect();
+        let row = |(file, ratios): (String, Vec<Option<f64>>)| {
+            [file].into_iter().chain(ratios.into_iter().map(percent)).collect()
         };
         let (ours, other) = (&self.places[self.judged], &self.places[peer]);
-        let table = columns(&head, files.iter().map(row).collect(), 1);
+        let table = columns(&head, rows.into_iter().map(row).collect(), 1);
         format!("\nbuffered {name}, {ours} beside {other}; files down, records across\n{table}")
     }
+}
+
+/// Cells by file and record.
+pub(super) struct Grid {
+    /// Names of the columns.
+    pub(super) records: Vec<String>,
+    /// Names of the rows, and a ratio for each column that has a cell.
+    pub(super) rows: Vec<(String, Vec<Option<f64>>)>,
+}
+
+/// By how many percent something is more, if it is there.
+pub(super) fn percent(ratio: Option<f64>) -> String {
+    ratio.map_or_else(String::new, |ratio| format!("{:+.0}%", 100.0 * (ratio - 1.0)))
 }
 
 fn said(ratio: Ratio) -> String {

@@ -72,12 +72,24 @@ impl Drop for Mounted {
             let _ = Command::new("umount").arg(&self.point).status();
         }
         if let Some(mut server) = self.server.take() {
-            if !self.is_ours {
+            // Where another mount namespace has a copy of the mount, the server goes on serving it.
+            if !self.is_ours || !ends(&mut server) {
                 let _ = server.kill();
             }
             let _ = server.wait();
         }
     }
+}
+
+/// Waits a while for a process to end. False if it does not.
+fn ends(server: &mut Child) -> bool {
+    (0..LOOKS).any(|_| {
+        let has_ended = !matches!(server.try_wait(), Ok(None));
+        if !has_ended {
+            cores::sleep(PAUSE_NS);
+        }
+        has_ended
+    })
 }
 
 fn new_dir(dir: &Path, name: &str) -> Outcome<PathBuf> {
