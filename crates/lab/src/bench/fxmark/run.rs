@@ -34,6 +34,10 @@ pub(super) struct Took {
     pub(super) locks: Vec<LockUse>,
 }
 
+/// Between preparation and start: a lock whose readers go without it has been taken exclusively by
+/// the sync, and does not let them for some milliseconds on a machine of many cores.
+const PAUSE: Nanos = 10_000_000;
+
 /// Called when every core is ready, and when the last one is done.
 pub(super) struct Told<'a> {
     pub(super) ready: &'a dyn Fn() -> Result<()>,
@@ -57,6 +61,7 @@ impl Run {
             .collect();
         let prepared = start.wait_for(self.cores);
         let synced = if prepared { files.sync().and_then(|()| (told.ready)()) } else { Ok(()) };
+        cores::sleep(PAUSE);
         if self.profile_locks {
             lockstat::start();
         }
