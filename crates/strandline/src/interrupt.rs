@@ -20,12 +20,21 @@ pub(crate) struct Interrupt {
     signal: Arc<AtomicUsize>,
 }
 
+/// Whether this process ignores a signal: proc(5), where there is such a file.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & 1 << (signal - 1) != 0
+}
+
 impl Interrupt {
-    /// From now on the first signal is noted. The second one ends the process.
+    /// From now on the first signal is noted. The second one ends the process. A signal that was
+    /// ignored stays so: `nohup` ignores SIGHUP.
     pub(crate) fn watch() -> Outcome<Self> {
         let interrupt = Self::default();
         let Self { came, signal } = &interrupt;
-        for number in [SIGINT, SIGTERM, SIGHUP] {
+        for number in [SIGHUP, SIGTERM, SIGINT].into_iter().filter(|number| !is_ignored(*number)) {
             let status = i32::from(STATUS) + number;
             // In this order: the other way round, the first one would end it as well.
             flag::register_conditional_shutdown(number, status, came.clone())

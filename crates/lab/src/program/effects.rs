@@ -1,6 +1,6 @@
 //! What each step of a run changes, inode by inode, and which changes each fsync makes durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vfs::ops::Op;
 use vfs::{FallocateMode, FileKind};
@@ -81,6 +81,8 @@ pub(super) struct Effects {
     names: BTreeMap<Name, Id>,
     handles: BTreeMap<String, Id>,
     sizes: BTreeMap<Id, u64>,
+    /// Pages that were written. All others are zeros whatever is missing.
+    written: BTreeSet<(Id, u64)>,
 }
 
 impl Effects {
@@ -230,7 +232,7 @@ impl Effects {
             Op::Write { path, offset, len, seed } => {
                 let id = self.find(path)?;
                 self.grow(step, id, offset + len);
-                self.bytes(step, id, *offset, *len, Some(*seed));
+                self.bytes(step, id, *offset, *len, *seed);
             }
             Op::Truncate { path, size } => {
                 let id = self.find(path)?;
@@ -243,7 +245,7 @@ impl Effects {
                 let zeros = FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE;
                 if mode.intersects(zeros) {
                     let end = size.min(offset.saturating_add(*len));
-                    self.bytes(step, id, *offset, end.saturating_sub(*offset), None);
+                    self.zeros(step, id, *offset, end);
                 }
                 if !mode.contains(FallocateMode::KEEP_SIZE) {
                     self.grow(step, id, offset.saturating_add(*len));
@@ -262,14 +264,27 @@ impl Effects {
         }
     }
 
-    fn bytes(&mut self, step: usize, id: Id, offset: u64, len: u64, seed: Option<u32>) {
+    fn bytes(&mut self, step: usize, id: Id, offset: u64, len: u64, seed: u32) {
         let end = offset + len;
         let mut at = offset;
         while at < end {
             let next = end.min((at / PAGE + 1) * PAGE);
-            let from = seed.map(|seed| (seed, (at - offset) as usize));
+            self.written.insert((id, at / PAGE));
+            let from = Some((seed, (at - offset) as usize));
             self.add(step, id, What::Bytes { at, len: (next - at) as usize, from });
             at = next;
+        }
+    }
+
+    /// Zeros from `offset` to `end`. A range of a sparse file may be as large as it likes.
+    fn zeros(&mut self, step: usize, id: Id, offset: u64, end: u64) {
+        if offset >= end {
+            return;
+        }
+        let pages = self.written.range((id, offset / PAGE)..=(id, (end - 1) / PAGE));
+        for (_, page) in pages.copied().collect::<Vec<_>>() {
+            let (at, next) = (offset.max(page * PAGE), end.min((page + 1) * PAGE));
+            self.add(step, id, What::Bytes { at, len: (next - at) as usize, from: None });
         }
     }
 }

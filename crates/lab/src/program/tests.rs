@@ -179,6 +179,29 @@ fn a_picture_shows_what_overtook_what() {
     assert!(picture.last().unwrap().contains("the power fails"), "{picture:?}");
 }
 
+/// A hole of a terabyte costs what is in the file.
+#[test]
+fn a_hole_is_as_large_as_it_likes() {
+    let fs = Watched::new().keeping(Box::new(Vec::new));
+    let (root, size) = (fs.root(), 1 << 40);
+    let file = fs.create(root, b"f", 0o644, Creator::default()).unwrap().ino;
+    fs.setattr(file, &vfs::SetAttr { size: Some(size), ..vfs::SetAttr::default() }).unwrap();
+    for at in [5000, size / 2] {
+        fs.write(file, at, b"data").unwrap();
+    }
+    fs.begin();
+    let mode = vfs::FallocateMode::PUNCH_HOLE | vfs::FallocateMode::KEEP_SIZE;
+    fs.fallocate(file, mode, 0, size).unwrap();
+    let pages = judge(|tree, promised| match tree.0.get(&b"f"[..]) {
+        Some(tree::Entry::File { pages, .. }) => pages.is_empty() || !promised.exited,
+        _ => false,
+    });
+    let mut check = check(fs.end(), pages);
+    let found = check.on(&Place::Least, None).unwrap();
+    // Before and after, and with either of the two pages missing.
+    assert!(found.judged >= 5 && found.rejected > 0, "{found:?}");
+}
+
 /// Names that scripts use for other things, and what shells take apart.
 #[test]
 fn any_name_is_a_name() {

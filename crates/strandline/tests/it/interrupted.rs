@@ -31,14 +31,38 @@ fn interrupted_when(line: &str, ready: impl Fn() -> bool) -> Output {
     out
 }
 
-/// proc(5): the mask of signals with handlers. `signal-hook` sets them one after the other, with a
-/// single handler of the kernel's for both of ours.
+/// Whether it catches SIGINT, which it asks for last.
 fn catches_sigint(child: &Child) -> bool {
+    catches(child, Signal::INT)
+}
+
+/// proc(5): the mask of signals with handlers. `signal-hook` sets them one after the other, with a
+/// single handler of the kernel's for all of ours.
+fn catches(child: &Child, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
     let status = status.unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask & (1 << (Signal::INT.as_raw() - 1)) != 0
+    mask & (1 << (signal.as_raw() - 1)) != 0
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    for (runner, caught) in [("env", true), ("nohup", false)] {
+        let mut command = Command::new(runner);
+        let line = "crash --workload versions --cuts 30000";
+        command.arg(env!("CARGO_BIN_EXE_strandline")).args(line.split(' '));
+        let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = silent.spawn().expect("the command starts");
+        while !catches_sigint(&child) {
+            assert!(child.try_wait().expect("a child").is_none(), "{runner}: it ended by itself");
+            cores::sleep(1_000_000);
+        }
+        let catches = catches(&child, Signal::HUP);
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        assert_eq!(catches, caught, "{runner}");
+    }
 }
 
 #[test]
