@@ -5,22 +5,16 @@
 
 #![forbid(unsafe_code)]
 
-pub mod advise;
 pub mod bench;
 pub mod campaign;
 mod error;
 pub mod explore;
-mod extra;
-pub mod harness;
-pub mod minimise;
 pub mod oracle;
 pub mod paper;
 pub mod program;
 pub mod record;
 pub mod report;
 pub mod rig;
-pub mod schedules;
-pub mod sensitivity;
 pub mod workload;
 
 use std::path::Path;
@@ -28,7 +22,8 @@ use std::path::Path;
 use cores::{Machine, Profile};
 
 pub use error::{Error, Result};
-pub use extra::Extra;
+use paper::sensitivity;
+pub use rig::Extra;
 
 /// Nanoseconds on the current machine's clock.
 pub(crate) fn now_ns() -> u64 {

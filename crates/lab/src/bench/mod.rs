@@ -2,6 +2,7 @@
 //! read. On the real machine the drive is paced by the clock (the `ram` profile takes no time); on
 //! a virtual one everything is simulated, and the result says so.
 
+pub mod advise;
 pub mod age;
 pub mod calibrate;
 pub mod drive;

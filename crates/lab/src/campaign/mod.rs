@@ -8,6 +8,7 @@
 
 mod failing;
 mod judge;
+pub mod minimise;
 mod record;
 mod result;
 pub mod shard;

@@ -10,6 +10,7 @@ pub mod ace;
 pub mod batch;
 mod judge;
 mod memory;
+pub mod schedules;
 mod states;
 pub mod table;
 

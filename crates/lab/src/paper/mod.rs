@@ -12,6 +12,7 @@ mod manycore;
 mod oprw;
 mod pm;
 mod row;
+pub mod sensitivity;
 mod versions;
 mod zjournal;
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::paper::sensitivity::Figure;
 use crate::report::{columns, micro};
-use crate::sensitivity::Figure;
 
 /// What our figure can say about the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

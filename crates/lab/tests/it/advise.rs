@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lab::advise::{Advice, Goal, Question, advise};
+use lab::bench::advise::{Advice, Goal, Question, advise};
 use lab::workload::recorder::Recorder;
 use lab::workload::{Workload, named};
 

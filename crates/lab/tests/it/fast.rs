@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lab::Extra;
 use lab::campaign::Progress;
 use lab::explore::batch::{self, Batch};
-use lab::schedules::{ALL, explore};
+use lab::explore::schedules::{ALL, explore};
 
 use crate::records::{SMALL, cut, hold, technique};
 

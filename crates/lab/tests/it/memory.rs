@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use lab::Extra;
+use lab::campaign::minimise::{Cuts, minimise};
 use lab::campaign::{self, Job, Progress};
 use lab::explore::ace::{Change, Sequence};
 use lab::explore::batch::{self, Batch, BatchResult};
+use lab::explore::schedules;
 use lab::explore::{Bound, explore};
-use lab::minimise::{Cuts, minimise};
-use lab::schedules;
 use vfs::kind::{Format, Technique};
 
 const DRIVE: &str = "pm";
@@ -138,7 +138,7 @@ fn a_failure_is_made_short() {
     let job = job("nova", DRIVE, &changes, Some("drop-record-fence"));
     let minimal = minimise(&job, Cuts::States, &silent()).expect("it runs").expect("it fails");
     assert!(minimal.operations < minimal.before && minimal.failure.broken);
-    let said = lab::minimise::words(&job, &minimal.recording, &minimal.failure.verdicts);
+    let said = lab::campaign::minimise::words(&job, &minimal.recording, &minimal.failure.verdicts);
     assert!(!said.expect("words").is_empty());
 }
 

@@ -1,7 +1,7 @@
 //! Structures under many schedules, and races that are found.
 
 use lab::Extra;
-use lab::schedules::{ALL, Explored, Structure, explore, named};
+use lab::explore::schedules::{ALL, Explored, Structure, explore, named};
 
 /// Schedules of each structure on every run of the tests.
 const SHARE: u64 = 200;

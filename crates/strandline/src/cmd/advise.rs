@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use lab::advise::{Advice, Goal, Question, advise};
+use lab::bench::advise::{Advice, Goal, Question, advise};
 
 use super::campaign::{LoadArgs, at_least_one};
 use crate::failure::Outcome;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use lab::Extra;
+use lab::campaign::minimise::{self, Cuts, Minimal};
 use lab::campaign::shard::{Part, Pick, Shard, Share};
 use lab::campaign::{self, CutPoints, Job, ModeResult};
 use lab::explore;
-use lab::minimise::{self, Cuts, Minimal};
 use lab::report::counted;
 use lab::workload::{self, Script, Workload, shell_word};
 use serde::Serialize;

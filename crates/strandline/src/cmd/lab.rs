@@ -8,9 +8,9 @@ use drive::Timing;
 use drive::linux::Access;
 use lab::campaign;
 use lab::paper::experiment::{self, Experiment, Options};
+use lab::paper::sensitivity::sensitivity;
 use lab::paper::{self, Comparison, Figure, Sweep};
 use lab::report::{self, Report, counted};
-use lab::sensitivity::sensitivity;
 use lab::workload::shell_word;
 use serde::Serialize;
 

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use lab::Extra;
+use lab::explore::schedules::{self, Explored, Structure};
 use lab::report::counted;
-use lab::schedules::{self, Explored, Structure};
 use vfs::kind::{Format, Technique};
 
 use super::campaign::{ExtraArgs, techniques};

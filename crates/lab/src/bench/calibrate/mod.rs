@@ -13,8 +13,8 @@ use cores::{Machine, Profile, core_count};
 use serde::Serialize;
 
 use super::fxmark::{Job, Load, Place};
+use crate::paper::sensitivity::on;
 use crate::report::columns;
-use crate::sensitivity::on;
 use crate::{Error, Result};
 
 /// Costs before the fit.

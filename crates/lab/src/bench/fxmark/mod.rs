@@ -22,7 +22,7 @@ use serde::Serialize;
 use vfs::kind::Format;
 
 use super::Fresh;
-use crate::sensitivity::Figure;
+use crate::paper::sensitivity::Figure;
 use crate::{Error, Result, machine_named, profile_named};
 use files::{InProcess, Mounted};
 pub use load::Load;

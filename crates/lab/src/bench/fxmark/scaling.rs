@@ -4,7 +4,7 @@ use cores::{Line, Profile};
 
 use super::files::Files;
 use super::*;
-use crate::sensitivity::on;
+use crate::paper::sensitivity::on;
 
 const MACHINE: &str = "e7-8870v2-120";
 

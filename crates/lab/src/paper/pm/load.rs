@@ -203,7 +203,7 @@ mod tests {
         let falls = |share| {
             let varied = profile.with("pm.remote_share", share, "varied").expect("it is there");
             let at = |cores| measure(Load::OwnFiles, NOVA, cores, 1).expect("it runs").written;
-            crate::sensitivity::on(MACHINE, varied, || at(45) / at(15))
+            crate::paper::sensitivity::on(MACHINE, varied, || at(45) / at(15))
         };
         let (one, two) = (falls(1), falls(2));
         assert!((0.95..1.05).contains(&one) && two < 0.7, "a plateau, and a fall: {one}, {two}");

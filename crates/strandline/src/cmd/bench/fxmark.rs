@@ -6,7 +6,7 @@ use std::process::Command;
 
 use clap::Args;
 use lab::bench::fxmark::{Job, Load, Place};
-use lab::sensitivity::sensitivity;
+use lab::paper::sensitivity::sensitivity;
 
 use super::Common;
 use crate::failure::{Failure, Outcome};

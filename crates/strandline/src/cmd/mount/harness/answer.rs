@@ -1,6 +1,6 @@
 //! What a command is answered over a socket: one JSON object.
 
-use lab::harness::{NameChange, UnsyncedFile};
+use lab::record::harness::{NameChange, UnsyncedFile};
 use serde::Serialize;
 
 use super::{BLOCK_BYTES, commands};

@@ -1,7 +1,7 @@
 //! Commands: `lazyfs::NAME`, and for faults `::KEY=VALUE` as often as needed. Through a socket
 //! `lazyfs::` may be missing.
 
-use lab::harness::{Call, Crash, Fail, Fault, Parts, Torn, TornOp, TornSeq, When};
+use lab::record::harness::{Call, Crash, Fail, Fault, Parts, Torn, TornOp, TornSeq, When};
 use regex::bytes::{Regex, RegexBuilder};
 
 /// What a line says.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::harness::{Call, Clear, Fault, Parts, Torn, TornOp, TornSeq, When};
+use lab::record::harness::{Call, Clear, Fault, Parts, Torn, TornOp, TornSeq, When};
 use toml::{Table, Value};
 
 /// The FIFO that is not named.

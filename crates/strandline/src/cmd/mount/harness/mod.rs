@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use cores::Mutex;
 use fuse::KernelCache;
-use lab::harness::{Below, Call, Fault, Harness, Keeper, NameChange, Report, UnsyncedFile};
+use lab::record::harness::{Below, Call, Fault, Harness, Keeper, NameChange, Report, UnsyncedFile};
 
 use self::answer::Answer;
 use self::commands::Command;

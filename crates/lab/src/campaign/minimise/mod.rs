@@ -80,7 +80,7 @@ impl Kind {
 /// use std::sync::Arc;
 ///
 /// use lab::campaign::{Job, Progress};
-/// use lab::minimise::{Cuts, minimise};
+/// use lab::campaign::minimise::{Cuts, minimise};
 /// # fn main() -> lab::Result<()> {
 /// let format = subjects::named("f2fs")?;
 /// let workload = lab::workload::named("ace:overwrite+fsync", 0)?.into();

@@ -29,7 +29,7 @@ const FILLER: usize = 64 << 10;
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use lab::advise::{Goal, Question, advise};
+/// use lab::bench::advise::{Goal, Question, advise};
 ///
 /// let question = Question {
 ///     format: subjects::named("f2fs")?,

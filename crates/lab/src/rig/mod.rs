@@ -6,12 +6,15 @@
 //! What a run is on is a [`Kit`] before it is made, a [`Medium`] while it is on, and what is
 //! [`Left`] of it after a cut: an emulated drive, or persistent memory (`pm`).
 
+mod extra;
+
 use std::sync::Arc;
 
 use drive::pm::{Domain, Pm, PmAccess, PmDrive, PmSim, PmState};
 use drive::{BLOCK_SIZE, Block, Drive, DriveState, Identify, Lba, Spec, Ssd, Timing};
 use vfs::kind::{Finding, Format, Technique, Volume};
 
+pub use self::extra::Extra;
 use crate::{Error, Result};
 
 const MIB_BLOCKS: u64 = (1 << 20) / BLOCK_SIZE as u64;
