@@ -34,7 +34,7 @@ impl Interrupt {
     pub(crate) fn watch() -> Outcome<Self> {
         let interrupt = Self::default();
         let Self { came, signal } = &interrupt;
-        for number in [SIGHUP, SIGTERM, SIGINT].into_iter().filter(|number| !is_ignored(*number)) {
+        for number in [SIGINT, SIGHUP, SIGTERM].into_iter().filter(|number| !is_ignored(*number)) {
             let status = i32::from(STATUS) + number;
             // In this order: the other way round, the first one would end it as well.
             flag::register_conditional_shutdown(number, status, came.clone())

@@ -20,7 +20,7 @@ fn interrupted_when(line: &str, ready: impl Fn() -> bool) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_strandline"));
     command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
-    while !(catches_sigint(&child) && ready()) {
+    while !(watches(&child) && ready()) {
         assert!(child.try_wait().expect("a child").is_none(), "{line}: it ended by itself");
         cores::sleep(1_000_000);
     }
@@ -31,9 +31,9 @@ fn interrupted_when(line: &str, ready: impl Fn() -> bool) -> Output {
     out
 }
 
-/// Whether it catches SIGINT, which it asks for last.
-fn catches_sigint(child: &Child) -> bool {
-    catches(child, Signal::INT)
+/// Whether it watches for signals. SIGTERM is the last of them.
+fn watches(child: &Child) -> bool {
+    catches(child, Signal::TERM)
 }
 
 /// proc(5): the mask of signals with handlers. `signal-hook` sets them one after the other, with a
@@ -54,7 +54,7 @@ fn a_signal_that_is_ignored_stays_so() {
         command.arg(env!("CARGO_BIN_EXE_strandline")).args(line.split(' '));
         let silent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = silent.spawn().expect("the command starts");
-        while !catches_sigint(&child) {
+        while !watches(&child) {
             assert!(child.try_wait().expect("a child").is_none(), "{runner}: it ended by itself");
             cores::sleep(1_000_000);
         }
