@@ -29,12 +29,15 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 impl Interrupt {
-    /// From now on the first signal is noted. The second one ends the process. A signal that was
-    /// ignored stays so: `nohup` ignores SIGHUP.
+    /// From now on the first signal is noted. The second one ends the process. SIGHUP stays ignored
+    /// if it was, as under `nohup`.
     pub(crate) fn watch() -> Outcome<Self> {
         let interrupt = Self::default();
         let Self { came, signal } = &interrupt;
-        for number in [SIGINT, SIGHUP, SIGTERM].into_iter().filter(|number| !is_ignored(*number)) {
+        for number in [SIGINT, SIGHUP, SIGTERM] {
+            if number == SIGHUP && is_ignored(number) {
+                continue;
+            }
             let status = i32::from(STATUS) + number;
             // In this order: the other way round, the first one would end it as well.
             flag::register_conditional_shutdown(number, status, came.clone())
