@@ -132,13 +132,13 @@ fn iozone_measures_each_place_in_each_cell() {
     let measured = strandline(&args, other.path());
     assert!(measured.status.success(), "{measured:?}");
     let json: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
-    assert_eq!(json["places"].as_array().unwrap().len(), 4, "{json}");
-    assert_eq!((&json["ours"], &json["refused"]), (&3.into(), &serde_json::json!([])));
+    assert_eq!(json["places"].as_array().unwrap().len(), 5, "{json}");
+    assert_eq!((&json["ours"], &json["refused"]), (&4.into(), &serde_json::json!([])));
     let cells = json["cells"].as_array().unwrap();
     assert_eq!(cells.len(), (5 + 6) * 2 * 2);
     let rates = cells.iter().flat_map(|cell| cell["bytes_per_s"].as_array().unwrap());
     assert!(
-        rates.clone().count() == 4 * cells.len() && rates.clone().all(|r| r.as_f64() > Some(0.0))
+        rates.clone().count() == 5 * cells.len() && rates.clone().all(|r| r.as_f64() > Some(0.0))
     );
     assert!(fs::read_dir(other.path()).unwrap().next().is_none(), "nothing stays");
     drop(alone);
