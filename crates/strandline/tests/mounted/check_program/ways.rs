@@ -91,8 +91,11 @@ fn a_verdict_shows_the_order() {
 }
 
 /// Everything below this directory, the name of a directory that goes with it.
+/// A run that has begun. It minds SIGHUP although the tests may be run under `nohup`.
 fn begun(run: &str, more: &[&str], tmp: &Path) -> Child {
-    let mut command = command(run, more);
+    let of_test = command(run, more);
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(of_test.get_program()).args(of_test.get_args());
     command.env("TMPDIR", tmp).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("it starts")
 }
