@@ -115,6 +115,8 @@ impl Engine {
         }
         if reset > 0 {
             self.flush()?;
+            // A log that moves there goes on at the pointer.
+            self.zones = WritePointers::load(&self.io)?;
         }
         Ok(reset)
     }

@@ -3,10 +3,12 @@
 use cores::{Machine, Profile};
 use std::sync::Arc;
 
-use drive::{Drive, Ssd, Timing};
+use drive::{Block, Drive, Spec, Ssd, Timing, Zone, ZoneKind};
+use f2fs::mkfs::format;
+use queue::BlockQueue;
 use vfs::{Creator, FileSystem};
 
-use crate::harness::{Kind, mount};
+use crate::harness::{Kind, findings, mkfs_options, mount, power_on};
 
 /// A cut leaves the zones of up to six logs active. A drive has fourteen such resources (ZN540), so
 /// mounts that did not finish zones would fail after two or three cuts.
@@ -55,4 +57,35 @@ fn an_fsync_of_much_leaves_zones_to_others() {
         let profile = Profile::named("xeon-4116").unwrap();
         Machine::simulated(&profile, 1).run(test).unwrap();
     }
+}
+
+/// A log in a conventional zone leaves the chain for the first free section. If recovery has just
+/// reset that section's zone, the log begins where the zone does.
+#[test]
+fn a_log_may_move_to_a_zone_that_recovery_has_reset() {
+    let spec = Spec::named("zn540-noplp").unwrap().zone_size(1024, 1024).zones(64, 8);
+    let drive = Ssd::new(spec, Timing::Instant, 1).unwrap();
+    format(&(drive.clone() as Arc<dyn Drive>), &mkfs_options()).unwrap();
+    let fs = mount(&drive, "");
+    let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+    fs.write(file, 0, b"fsynced").unwrap();
+    fs.fsync(file, false).unwrap();
+    drop(fs);
+    let drive = power_on(&drive.survivors(1));
+    let queue = BlockQueue::new(drive.clone());
+    let is_empty =
+        |zone: &Zone| zone.kind == ZoneKind::SequentialWriteRequired && zone.wp == zone.start;
+    let zones = queue.report_zones().unwrap();
+    for zone in zones.iter().filter(|zone| is_empty(zone)).take(8) {
+        // Nothing leads to these.
+        queue.write_blocks(zone.start, vec![Block::zeroed(); 6], true).unwrap();
+    }
+    let fs = mount(&drive, "");
+    let recovery = fs.recovery();
+    assert!(recovery.reset_zones > 0 && recovery.replayed_nodes > 0, "{recovery:?}");
+    let mut read = [0; 7];
+    fs.read(file, 0, &mut read).unwrap();
+    assert_eq!(&read, b"fsynced");
+    fs.unmount().unwrap();
+    assert_eq!(findings(&drive.power_off()), "");
 }
