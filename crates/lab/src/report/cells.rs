@@ -1,4 +1,4 @@
-//! Grids of numbers, coloured by who is ahead, as a drawing of its own.
+//! Grids of numbers, coloured by which side is ahead, as a drawing.
 
 use std::fmt::Write;
 

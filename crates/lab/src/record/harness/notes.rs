@@ -215,8 +215,8 @@ impl Notes {
         }
     }
 
-    /// The files with changes that no fsync has covered, if anybody is there who can be told that
-    /// they are lost.
+    /// The files with changes that no fsync has covered; none if no file is open, because no fsync
+    /// can report a loss then.
     pub(super) fn dirty_files(&self, volume: &dyn Volume) -> Vec<DirtyFile> {
         if !self.told.has_users() {
             return Vec::new();

@@ -2,8 +2,8 @@
 //! write-back: an fsync fails once through each handle that was open before the cut, and through a
 //! later one if nobody has been told before.
 //!
-//! When nothing is open any more, nobody is left who could rely on what was lost: a program that
-//! starts after a cut finds the files that are left, and no errors.
+//! Once no file is open, errors are forgotten: a program that starts after a cut finds the files
+//! that are left, and no errors.
 
 use rustc_hash::FxHashMap;
 use vfs::{Errno, Ino, Result};
