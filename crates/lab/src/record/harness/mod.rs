@@ -67,6 +67,11 @@ pub enum Report<'a> {
         /// Offset and length in bytes.
         range: Option<(u64, u64)>,
     },
+    /// A file is closed for the last time by one of those that opened it.
+    Closed {
+        /// Its path, empty if it has none left.
+        path: &'a [u8],
+    },
     /// A fault was met.
     Triggered {
         /// At which call.

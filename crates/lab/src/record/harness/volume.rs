@@ -10,7 +10,7 @@ use vfs::kind::{
 use vfs::{Attr, Creator, Ino, Result, Timespec};
 
 use super::faults::Call;
-use super::{At, Harness};
+use super::{At, Harness, Report};
 
 impl Harness {
     /// Asks the volume of now, or answers `default` if there is none.
@@ -86,6 +86,11 @@ impl Volume for Harness {
     }
 
     fn closed(&self, ino: Ino, handle: u64) {
+        if self.faults.lock().reports_calls {
+            let path = self.notes.lock().paths(ino).into_iter().next();
+            let path = path.map_or_else(Vec::new, |path| self.shown(&path));
+            self.keeper.hear(Report::Closed { path: &path });
+        }
         self.notes.lock().closed(ino, handle);
         self.ask((), |volume| volume.closed(ino, handle));
     }

@@ -2,6 +2,7 @@
 //! its scripts give it.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -127,8 +128,8 @@ fn torn_seq_by_command_makes_a_lost_file_again() {
     assert_eq!(fs::read(lazy.path("d/f")).unwrap(), b"\0\0\0two");
 }
 
-/// Jepsen's configuration, command line and commands (its `jepsen.lazyfs`), in front of `packaging/
-/// lazyfs` where it has built LazyFS.
+/// What `jepsen.lazyfs` does on a node, with `lazyfs --install` before: it checks LazyFS out, builds
+/// it, mounts, loses, and clears everything away.
 #[test]
 fn jepsen_starts_it_and_loses_what_was_not_fsynced() {
     let rig = Rig::empty();
@@ -136,39 +137,87 @@ fn jepsen_starts_it_and_loses_what_was_not_fsynced() {
     fs::create_dir_all(base.join("data")).unwrap();
     let name = |name: &str| base.join(name).display().to_string();
     let config = format!(
-        "[faults]\nfifo_path=\"{}\"\n\n[cache]\napply_eviction=false\n\n[cache.simple]\n\
-         custom_size=\"0.5GB\"\nblocks_per_page=1",
-        name("fifo")
+        "[faults]\nfifo_path=\"{}\"\n# Not sure how to use this yet.\n\n[cache]\n\
+         apply_eviction=false\n\n[cache.simple]\ncustom_size=\"0.5GB\"\nblocks_per_page=1\n\n\
+         [filesystem]\nlogfile=\"{}\"\nlog_all_operations=true\n",
+        name("fifo"),
+        name("log")
     );
     fs::write(base.join("config"), config).unwrap();
+    fs::write(base.join("log"), "").unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_strandline")).parent().unwrap().display();
-    let mut lazyfs = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/lazyfs"));
-    lazyfs.arg(rig.point()).arg("--config-path").arg(base.join("config"));
-    lazyfs.args(["-o", "allow_other", "-o", "modules=subdir", "-o"]);
-    lazyfs.arg(format!("subdir={}", name("data"))).arg("-f").current_dir(&base);
-    lazyfs.env("PATH", format!("{program}:{}", std::env::var("PATH").unwrap()));
-    lazyfs.env("LAZYFS_SIZE", "128m");
-    let log = File::create(base.join("log")).unwrap();
-    let mut server = lazyfs.stdin(Stdio::null()).stdout(log).spawn().unwrap();
-    // It waits for this.
-    rig.eventually("findmnt shows lazyfs", || {
-        let found = Command::new("findmnt").arg(rig.point()).output().unwrap();
-        String::from_utf8_lossy(&found.stdout).contains("lazyfs")
-    });
-    let said = |what: &str| fs::read_to_string(base.join("log")).unwrap().contains(what);
-    let echo = |command: &str| {
-        run("sh", &["-c", &format!("echo {command} > {}", name("fifo")), "sh"], &base);
+    let path = format!("{program}:{}", std::env::var("PATH").unwrap());
+    let shell = |text: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", text]).current_dir(base.parent().unwrap());
+        shell.env("PATH", &path).env("LAZYFS_SIZE", "128m").env("POINT", rig.point());
+        let ran = shell.env("LAZYFS", LAZYFS).stdin(Stdio::null()).output().unwrap();
+        assert!(ran.status.success(), "{text}: {ran:?}");
+        String::from_utf8(ran.stdout).unwrap()
     };
+    shell(
+        "sh \"$LAZYFS\" --install lazyfs && cd lazyfs && git fetch && git checkout 0.3.0
+         git clean -fx && (cd libs/libpcache && ./build.sh) && (cd lazyfs && ./build.sh)",
+    );
+    let mount = "cd lazyfs/lazyfs && data=$(realpath ../../db.lazyfs) &&
+        scripts/mount-lazyfs.sh -c $data/config -m $POINT -r $data/data";
+    shell(mount);
+    let found = shell("findmnt $POINT && mountpoint -q $POINT");
+    assert!(found.contains("lazyfs"), "{found}");
+    let said = |what: &str| fs::read_to_string(base.join("log")).unwrap().contains(what);
     fs::write(rig.point().join("checkpointed"), "kept").unwrap();
     rig.eventually("it takes commands", || said("running LazyFS..."));
-    echo("lazyfs::cache-checkpoint");
+    shell("echo lazyfs::cache-checkpoint > db.lazyfs/fifo");
     rig.eventually("it has written", || said("checkpoint is done."));
     fs::write(rig.point().join("lost"), "lost").unwrap();
-    echo("lazyfs::clear-cache");
+    rig.eventually("it is closed", || said(&format!("lfs_release(path={}/lost)", name("data"))));
+    shell("echo lazyfs::clear-cache > db.lazyfs/fifo");
     rig.eventually("it has lost", || said("cache is cleared."));
     assert_eq!(fs::read(rig.point().join("checkpointed")).unwrap(), b"kept");
     assert!(!rig.point().join("lost").exists());
-    run("fusermount3", &["-uz"], &rig.point());
+    shell("cd lazyfs/lazyfs && scripts/umount-lazyfs.sh -m $POINT");
+    rig.eventually("it has ended", || said("stopping LazyFS"));
+    shell(mount);
+    assert_eq!(fs::read(rig.point().join("checkpointed")).unwrap(), b"kept");
+    shell("fusermount3 -uz $POINT && rm -rf db.lazyfs");
+    assert!(!rig.is_mounted() && !base.exists());
+}
+
+const LAZYFS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/lazyfs");
+
+/// As etcd's and WiredTiger's tests start it: in the foreground, in another working directory. They
+/// read what it prints, and stop it with `SIGTERM`.
+#[test]
+fn a_test_starts_it_in_the_foreground_and_reads_what_it_says() {
+    let rig = Rig::empty();
+    let base = rig.image().with_file_name("a test's");
+    fs::create_dir_all(base.join("data")).unwrap();
+    let fifo = base.join("sock.fifo");
+    let config = format!(
+        "[faults]\nfifo_path={:?}\n[cache]\napply_eviction=false\n[cache.simple]\n\
+         custom_size=\"1gb\"\nblocks_per_page=1\n[filesystem]\nlog_all_operations=false\n",
+        fifo.display()
+    );
+    fs::write(base.join("config.toml"), config).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_strandline")).parent().unwrap().display();
+    let mut lazyfs = Command::new("sh");
+    lazyfs.arg(LAZYFS).arg(rig.point()).arg("--config-path").arg(base.join("config.toml"));
+    lazyfs.args(["-o", "modules=subdir", "-o"]);
+    lazyfs.arg(format!("subdir={}", base.join("data").display())).arg("-f").current_dir("/");
+    lazyfs.env("PATH", format!("{program}:{}", std::env::var("PATH").unwrap()));
+    lazyfs.env("LAZYFS_SIZE", "128m");
+    let mut server = lazyfs.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stdout.take().unwrap()).lines();
+    let mut expect = |what: &str| {
+        let found = said.find(|line| line.as_ref().is_ok_and(|line| line.contains(what)));
+        assert!(found.is_some(), "it never said '{what}'");
+    };
+    expect("waiting for fault commands");
+    fs::write(rig.point().join("lost"), "lost").unwrap();
+    fs::write(&fifo, "lazyfs::clear-cache\n").unwrap();
+    expect("cache is cleared");
+    assert!(!rig.point().join("lost").exists());
+    run("sh", &["-c", &format!("kill {}", server.id())], Path::new("/"));
     assert!(server.wait().unwrap().success());
-    assert!(said("stopping LazyFS"));
+    assert!(!rig.is_mounted());
 }

@@ -41,7 +41,8 @@ impl Controlled {
     /// What is answered to a line.
     fn ask(&self, line: &str) -> Value {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
-        stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+        // One that is refused may be closed already, and what it was told can still be read.
+        let _ = stream.write_all(format!("{line}\n").as_bytes());
         let mut answer = String::new();
         BufReader::new(stream).read_line(&mut answer).unwrap();
         serde_json::from_str(&answer).unwrap()

@@ -34,8 +34,14 @@ pub(super) const HELP: [(&str, &str); 10] = [
     ("lazyfs::cache-checkpoint", "makes all cached data durable"),
     ("lazyfs::unsynced-data-report", "reports which files and names are not synced"),
     ("lazyfs::crash::timing=T::op=O::from_rgx=R::to_rgx=R", "kills the server at a call"),
-    ("lazyfs::torn-op::file=F::parts=N::persist=P,P", "kills it after parts of a write"),
-    ("lazyfs::torn-seq::op=write::file=F::persist=P,P", "kills it after some of several writes"),
+    (
+        "lazyfs::torn-op::file=F::parts=N::persist=P,P::occurrence=N",
+        "kills it after parts of a write",
+    ),
+    (
+        "lazyfs::torn-seq::op=write::file=F::persist=P,P::occurrence=N",
+        "kills it after some of several writes",
+    ),
     ("lazyfs::fail::op=O::from_rgx=R::times=N", "fails writes or fsyncs with EIO"),
     ("lazyfs::help", "displays this message"),
 ];
@@ -124,6 +130,15 @@ impl Keys<'_> {
         numbers
     }
 
+    /// The number of the call that a fault waits for; the next one if it is not given.
+    fn occurrence(&self, errors: &mut Vec<String>) -> u64 {
+        let number = self.get("occurrence").map_or(Some(1), |number| number.parse().ok());
+        if number.is_none() {
+            errors.push("occurrence should be a number".into());
+        }
+        number.unwrap_or(1)
+    }
+
     fn file(&self, errors: &mut Vec<String>) -> Option<Vec<u8>> {
         let file = self.get("file").map(|file| file.as_bytes().to_vec());
         if file.is_none() {
@@ -162,7 +177,8 @@ impl Keys<'_> {
 
     fn torn_op(&self) -> Made {
         let mut errors = Vec::new();
-        self.only(&["file", "parts", "parts_bytes", "persist"], &mut errors);
+        self.only(&["file", "occurrence", "parts", "parts_bytes", "persist"], &mut errors);
+        let occurrence = self.occurrence(&mut errors);
         let file = self.file(&mut errors);
         let equal = self.numbers::<usize>("parts", &mut errors);
         let bytes = self.numbers::<usize>("parts_bytes", &mut errors);
@@ -175,19 +191,21 @@ impl Keys<'_> {
             }
         };
         let persist = self.numbers("persist", &mut errors).unwrap_or_default();
-        let made = file.zip(parts).map(|(file, parts)| TornOp::new(file, 1, parts, persist));
+        let made = file.zip(parts);
+        let made = made.map(|(file, parts)| TornOp::new(file, occurrence, parts, persist));
         self.make(errors, made.map(|made| made.map(|op| Fault::Torn(Torn::Op(op)))))
     }
 
     fn torn_seq(&self) -> Made {
         let mut errors = Vec::new();
-        self.only(&["file", "op", "persist"], &mut errors);
+        self.only(&["file", "occurrence", "op", "persist"], &mut errors);
+        let occurrence = self.occurrence(&mut errors);
         let file = self.file(&mut errors);
         if self.get("op") != Some("write") {
             errors.push("operation must be 'write'".into());
         }
         let persist = self.numbers("persist", &mut errors).unwrap_or_default();
-        let made = file.map(|file| TornSeq::new(file, 1, persist));
+        let made = file.map(|file| TornSeq::new(file, occurrence, persist));
         self.make(errors, made.map(|made| made.map(|seq| Fault::Torn(Torn::Seq(seq)))))
     }
 
@@ -263,6 +281,8 @@ mod tests {
             "lazyfs::torn-op::file=f::persist=1,2::parts=3",
             "lazyfs::torn-op::file=f::persist=1::parts_bytes=4096,3600,1260",
             "lazyfs::torn-seq::op=write::file=f::persist=1,4",
+            "lazyfs::torn-op::file=f::parts=3::persist=1::occurrence=3",
+            "lazyfs::torn-seq::op=write::file=f::persist=1,4::occurrence=2",
             "lazyfs::fail::op=fsync::from_rgx=wal",
             "lazyfs::fail::op=write::from_rgx=wal::times=3",
         ] {
@@ -275,7 +295,9 @@ mod tests {
             ("crash::timing=before::op=write", 1),
             ("crash::timing=before::op=write::from_rgx=(", 1),
             ("crash::timing=before::op=write::from_rgx=a::to_rgx=b", 1),
-            ("torn-op::file=f::persist=1::parts=3::occurrence=2", 1),
+            ("torn-op::file=f::persist=1::parts=3::occurrence=0", 1),
+            ("torn-seq::op=write::file=f::persist=1::occurrence=x", 1),
+            ("torn-op::file=f::persist=1::parts=3::times=2", 1),
             ("torn-op::file=f::persist=1::parts=3::parts_bytes=1,2", 1),
             ("torn-op::file=f::persist=4::parts=3", 1),
             ("torn-op::persist=x", 3),

@@ -165,7 +165,7 @@ impl<'t> Section<'t> {
         if self.needed("op", self.text("op")?)? != "write" {
             return Err(format!("{}: operation must be 'write'", self.name));
         }
-        let occurrence = self.needed("occurrence", self.number("occurrence")?)?;
+        let occurrence = self.number("occurrence")?.unwrap_or(1);
         let persist = self.needed("persist", self.numbers("persist")?)?;
         let made = TornSeq::new(file, occurrence, persist);
         made.map(|seq| Fault::Torn(Torn::Seq(seq))).map_err(|why| self.wrong(&why))
@@ -175,7 +175,7 @@ impl<'t> Section<'t> {
         let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let sizes = |all: Vec<u64>| all.into_iter().map(size).collect::<Vec<usize>>();
         let file = self.needed("file", self.file("file")?)?;
-        let occurrence = self.needed("occurrence", self.number("occurrence")?)?;
+        let occurrence = self.number("occurrence")?.unwrap_or(1);
         let persist = sizes(self.needed("persist", self.numbers("persist")?)?);
         let parts = match (self.number("parts")?, self.numbers("parts_bytes")?) {
             (Some(parts), None) => Parts::Equal(size(parts)),
@@ -187,7 +187,7 @@ impl<'t> Section<'t> {
     }
 
     fn clear(&self) -> Result<Fault, String> {
-        let occurrence = self.needed("occurrence", self.number("occurrence")?)?;
+        let occurrence = self.number("occurrence")?.unwrap_or(1);
         let timing = self.needed("timing", self.text("timing")?)?;
         let op = self.needed("op", self.text("op")?)?;
         let crash = self.needed("crash", self.flag("crash")?)?;
@@ -254,6 +254,9 @@ mod tests {
         assert!(config.evicts && config.logfile.is_none() && config.injections.is_empty());
         let config = parse("[filesystem]\nlogfile=\"\"\nlog_all_operations=true").unwrap();
         assert!(config.logs_calls && config.logfile.is_none());
+        let config =
+            parse("[[injection]]\ntype='torn-op'\nfile='f'\nparts=2\npersist=[1]").unwrap();
+        assert_eq!((config.injections.len(), &config.complaints[..]), (1, &[][..]));
         let manual = "[cache.manual]\nio_block_size=4096\npage_size=4096\nno_pages=10";
         assert_eq!(parse(manual).unwrap().cache_bytes, 40960);
     }

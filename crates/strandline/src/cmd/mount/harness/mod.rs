@@ -217,6 +217,9 @@ impl Keeper for Attendant {
                 };
                 say(Level::Info, format!("[lazyfs.ops]: lfs_{}({about})", call.name()));
             }
+            Report::Closed { path } => {
+                say(Level::Info, format!("[lazyfs.ops]: lfs_release(path={})", lossy(path)));
+            }
             Report::Triggered { call, when, files, names } => {
                 let (op, timing) = (call.name(), when.name());
                 let what = format!("Triggered fault condition (op={op},timing={timing})");
@@ -330,7 +333,7 @@ impl Worker {
                 }
                 Answer::help()
             }
-            Command::Fault { kind, fault } => self.add(kind, fault),
+            Command::Fault { kind, fault } => self.add(&text, kind, fault),
             Command::Unknown => {
                 let why = format!("command unknown '{text}'");
                 self.say(Level::Info, &why);
@@ -356,7 +359,7 @@ impl Worker {
     }
 
     /// Adds a fault, or says what is wrong with it.
-    fn add(&self, kind: &str, fault: Result<(Fault, String), Vec<String>>) -> Answer {
+    fn add(&self, text: &str, kind: &str, fault: Result<(Fault, String), Vec<String>>) -> Answer {
         let added = fault.and_then(|(fault, shown)| {
             self.harness.add(fault).map(|()| shown).map_err(|why| vec![why.to_string()])
         });
@@ -364,6 +367,8 @@ impl Worker {
             Ok(shown) => {
                 self.say(Level::Critical, &format!("received: VALID {kind} fault:"));
                 self.say(Level::Critical, &format!("=> {kind}: {shown}"));
+                // What LazyFS says instead, of torn writes only.
+                self.say(Level::Info, &format!("configured successfully '{text}'"));
                 Answer::done()
             }
             Err(errors) => {
