@@ -264,9 +264,7 @@ impl Check {
         if stopped {
             return Ok(None);
         }
-        if let (Some((step, path)), true) = (run.failed_syncs.first(), self.exited) {
-            why.ignored(*step, path);
-        }
+        why.blame_failed(&run.failed_syncs, &least.effects.steps, self.exited);
         Ok(Some(why))
     }
 

@@ -285,3 +285,25 @@ fn a_failed_fsync_makes_nothing_durable() {
     assert!(check.on(&Place::Least, None).unwrap().rejected > 0);
     assert_eq!(check.why().unwrap().unwrap().pattern, Pattern::FsyncErrorIgnored);
 }
+
+/// A script without `set -e`, whose last fsync fails as well, so that it ends with an error.
+#[test]
+fn who_goes_on_after_a_failed_fsync_has_ignored_it() {
+    let fs = Watched::new().keeping(Box::new(Vec::new));
+    let (root, who) = (fs.root(), Creator::default());
+    let old = fs.create(root, b"f", 0o644, who).unwrap().ino;
+    fs.write(old, 0, b"old").unwrap();
+    let fs = fs.failing_syncs();
+    fs.begin();
+    let new = fs.create(root, b"f.tmp", 0o644, who).unwrap().ino;
+    fs.write(new, 0, b"n").unwrap();
+    fs.fsync(new, false).unwrap_err();
+    fs.rename(root, b"f.tmp", root, b"f", RenameFlags::empty()).unwrap();
+    fs.fsync(root, false).unwrap_err();
+    let mut check = Check::new(fs.end(), false, old_or_new(1), limits());
+    assert!(check.on(&Place::Least, None).unwrap().rejected > 0);
+    let why = check.why().unwrap().unwrap();
+    assert_eq!(why.pattern, Pattern::FsyncErrorIgnored);
+    assert!(why.words[0].contains("fsync of f.tmp after step 2 failed"), "{:?}", why.words);
+    assert!(why.words[1].ends_with("with step 3 (rename f.tmp f)"), "{:?}", why.words);
+}

@@ -70,12 +70,24 @@ pub struct Why {
 }
 
 impl Why {
-    /// The program ended with success although its fsync of `path` failed, before this step.
-    pub(super) fn ignored(&mut self, step: usize, path: &str) {
+    /// Of a run whose fsyncs fail, each after so many `steps`: names that mistake if the program
+    /// went on after an fsync that came later than what is missing, or ended with success after
+    /// all.
+    pub(super) fn blame_failed(&mut self, failed: &[(usize, String)], steps: &[Op], exited: bool) {
+        let first = self.missing.first().copied().unwrap_or(0);
+        let next = |after: usize| (after..self.steps.min(steps.len())).find(|&n| is_act(&steps[n]));
+        let mut went_on = failed.iter().filter(|(after, _)| *after > first);
+        let found = went_on.find_map(|(after, path)| Some((*after, path, Some(next(*after)?))));
+        let ended = || failed.first().filter(|_| exited).map(|(after, path)| (*after, path, None));
+        let Some((after, path, next)) = found.or_else(ended) else { return };
         self.pattern = Pattern::FsyncErrorIgnored;
+        let then = match next {
+            Some(n) => format!("the program went on with step {} ({})", n + 1, shown(&steps[n])),
+            None => "the program went on, and exited with 0".into(),
+        };
         self.words = vec![
-            format!("the fsync of {path} after step {step} failed with EIO"),
-            "the program went on, and exited with 0".into(),
+            format!("the fsync of {path} after step {after} failed with EIO"),
+            then,
             advice(self.pattern, path, "").into_owned(),
         ];
     }
@@ -168,7 +180,7 @@ fn contents<'a>(effects: &'a Effects, state: &Without) -> Option<&'a Effect> {
 /// that is not durable of the file is missing.
 fn name(effects: &Effects, state: &Without, of_promise: bool, is_torn: bool) -> Pattern {
     if state.missing.is_empty() {
-        return cut_between(effects, state);
+        return if of_promise { Pattern::NoFsync } else { cut_between(effects, state) };
     }
     let Some(first) = contents(effects, state) else { return Pattern::DirectoryNotFsynced };
     let mut later = kept(effects, state, first).filter(|effect| effect.step > first.step);
@@ -188,9 +200,19 @@ fn name(effects: &Effects, state: &Without, of_promise: bool, is_torn: bool) -> 
 
 /// Everything is there that was done by the cut, and more should have come with it.
 fn cut_between(effects: &Effects, state: &Without) -> Pattern {
-    let done = effects.effects.iter().take_while(|effect| effect.step < state.steps);
-    match done.last() {
+    let (done, later): (Vec<&Effect>, Vec<&Effect>) =
+        effects.effects.iter().partition(|effect| effect.step < state.steps);
+    let last = done.last();
+    let begins = later.first().filter(|next| !is_name(next));
+    match last {
         Some(last) if !is_name(last) => in_place_or_at_end(effects, last),
+        // The only file is found before it is written.
+        Some(last)
+            if begins.is_some_and(|next| names(last, next.of))
+                && done.iter().all(|effect| is_name(effect)) =>
+        {
+            Pattern::OverwriteInPlace
+        }
         _ => Pattern::MultiFileCommit,
     }
 }
@@ -235,14 +257,18 @@ fn step(effects: &Effects, number: usize) -> String {
     format!("step {} ({op})", number + 1)
 }
 
+/// Whether it changes anything.
+const fn is_act(op: &Op) -> bool {
+    !matches!(op, Op::Open { .. } | Op::Close { .. })
+}
+
 /// An operation, without details that only matter for replay.
 pub fn shown(op: &Op) -> String {
-    match op {
-        Op::Write { path, offset, len, .. } => format!("write {path} {offset}+{len}"),
-        Op::SetXattr { path, name, .. } => format!("setxattr {path} {name}"),
-        Op::Rename { from, path, .. } => format!("rename {from} {path}"),
-        op => op.to_string(),
-    }
+    let words = match op {
+        Op::Write { .. } | Op::SetXattr { .. } | Op::Rename { .. } => 3,
+        _ => usize::MAX,
+    };
+    op.to_string().split(' ').take(words).collect::<Vec<_>>().join(" ")
 }
 
 fn path(effects: &Effects, id: Id) -> &str {
@@ -259,6 +285,13 @@ fn words(effects: &Effects, state: &Without, pattern: Pattern) -> Vec<String> {
     let data = missing.iter().find(|effect| !is_name(effect)).or(missing.first());
     let Some(data) = data else {
         words.push("everything done by then is there".into());
+        let later = effects.effects.iter().find(|effect| effect.step >= state.steps);
+        if let (Pattern::NoFsync, Some(later)) = (pattern, later) {
+            let (step, path) = (step(effects, later.step), path(effects, later.of));
+            words.push(format!("what is promised comes only later: next is {step}"));
+            words.push(format!("fsync {path}, or msync its mapping, before anything is promised"));
+            return words;
+        }
         words.push(advice(pattern, "the file", "").into_owned());
         return words;
     };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use lab::program::{Check, Judge, Judgement, Limits, Place, Volume, warnings};
+use lab::record::Run;
 use lab::rig;
 use lab::workload::shell_word;
 use regex::Regex;
@@ -31,7 +32,8 @@ use tell::Told;
 /// in a copy of what each cut may leave: it exits with 0 if the program could go on from there. The
 /// same files are checked once. Without a checker, warnings are all, and how the places differ.
 ///
-/// Exit status 1 if the checker rejects a state.
+/// Exit status 1 if the checker rejects a state, 2 if nothing could be judged, for example because
+/// the program failed.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -120,23 +122,39 @@ const USUAL: [&str; 5] = ["least", "f2fs:posix", "f2fs:strict", "ext4:ordered", 
 /// The place where the program runs again, and each of its fsyncs fails.
 const FAILING: &str = "fsync-fails";
 
+/// Exit status when nothing was judged: [`PROBLEM`] says that the program loses data.
+const UNJUDGED: u8 = 2;
+
 /// The drive of a run that names none, and for what needs memory.
 const DRIVE: &str = "conventional-noplp";
 const MEMORY: &str = "pm";
 
 impl CheckProgram {
     pub(crate) fn run(self) -> Outcome {
-        let places = self.places()?;
+        let unjudged = |failure| match failure {
+            Failure::Problem(message) => Failure::Coded { message, code: UNJUDGED },
+            failure => failure,
+        };
         if let Some(keep) = &self.keep {
-            std::fs::create_dir(keep).map_err(Failure::host(keep))?;
+            std::fs::create_dir(keep).map_err(Failure::host(keep)).map_err(unjudged)?;
         }
+        let outcome = self.judged().map_err(unjudged);
+        if let (Some(keep), false) = (&self.keep, matches!(outcome, Ok(PROBLEM))) {
+            // If something is in it after all, it stays.
+            let _ = std::fs::remove_dir(keep);
+        }
+        outcome
+    }
+
+    fn judged(&self) -> Outcome {
+        let places = self.places()?;
         let interrupt = Interrupt::watch()?;
         let recorded = self.record(false, &interrupt)?;
         let progress = Arc::new(Progress::new(self.max_states as u64, "states", self.json));
         let limits = self.limits(&progress, &interrupt);
         let judge = self.judge(&interrupt)?;
         let mut told = Told::new(&recorded.run, self.json, self.check.is_some());
-        told.begin(&warnings(&recorded.run)?)?;
+        told.begin(&self.warnings(&recorded.run)?)?;
         let (run, syncs) = (recorded.run, told.syncs());
         let mut check = Check::new(run, recorded.exited, judge.clone(), limits.clone());
         check.sound()?;
@@ -162,6 +180,16 @@ impl CheckProgram {
         }
         interrupt.check(|| "not everything was looked at".into())?;
         Ok(if told.is_broken() { PROBLEM } else { 0 })
+    }
+
+    fn warnings(&self, run: &Run) -> Outcome<Vec<String>> {
+        let mut all = warnings(run)?;
+        if let (Some(pattern), true) = (&self.acknowledged, run.markers.is_empty()) {
+            all.push(format!(
+                "the program printed nothing that --acknowledged '{pattern}' matches"
+            ));
+        }
+        Ok(all)
     }
 
     fn record(&self, failing: bool, interrupt: &Interrupt) -> Outcome<run::Recorded> {

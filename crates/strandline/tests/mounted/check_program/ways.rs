@@ -173,9 +173,48 @@ fn a_checker_may_do_what_it_likes() {
 #[test]
 fn a_program_that_fails_is_not_judged() {
     let _alone = alone();
-    for (run, why) in [("echo x >g; kill -9 $$", "signal: 9"), ("exit 3", "exit status: 3")] {
+    for (run, why) in [
+        ("echo x >g; kill -9 $$", "signal: 9"),
+        ("exit 3", "exit status: 3; nothing was judged"),
+        ("true", "the program changed nothing"),
+    ] {
         let (code, said) = ran(run, &["--check", "true"]);
-        assert!(code != Some(0) && said.contains(why), "{said}");
-        assert!(said.contains("nothing was judged"), "{said}");
+        assert!(code == Some(2) && said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn a_marker_that_never_comes_is_a_warning() {
+    let _alone = alone();
+    let more = ["--check", "true", "--on", "least", "--acknowledged", "comitted (.*)"];
+    let (code, said) = ran("echo x >g; echo committed 1", &more);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("nothing that --acknowledged 'comitted (.*)' matches"), "{said}");
+}
+
+/// The next run may name it again.
+#[test]
+fn a_directory_to_keep_a_state_is_there_only_if_one_is_kept() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let kept = dir.path().join("kept");
+    let keep = ["--on", "least", "--keep", kept.to_str().expect("it is text"), "--check"];
+    let check = [&keep[..], &["grep -qx -e old -e new f"]].concat();
+    for (run, code, is_kept) in [(MENDED, 0, false), ("exit 3", 2, false), (BROKEN, 1, true)] {
+        assert_eq!(ran(run, &check).0, Some(code), "{run}");
+        assert_eq!(kept.join("f").exists(), is_kept, "{run}");
+    }
+    assert_eq!(ran(MENDED, &check).0, Some(2), "it is taken");
+    assert!(kept.join("f").exists());
+}
+
+/// Nothing else is there that it could belong to.
+#[test]
+fn a_single_file_that_is_written_where_it_is_found_is_no_commit_of_several() {
+    let _alone = alone();
+    let check = "test ! -e 'a file' || grep -q x 'a file'";
+    let (code, said) = ran("echo x >'a file'; sync 'a file'", &["--check", check, "--on", "least"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("mistake: overwrite in place"), "{said}");
+    assert!(said.contains("write a%20file 0+2"), "{said}");
 }
