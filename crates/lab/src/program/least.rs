@@ -17,8 +17,10 @@ use crate::workload::Rng;
 /// The stream of random numbers that draws combinations.
 const DRAWS: u64 = 12;
 
-/// With fewer changes open than this, all combinations are looked at.
+/// With fewer changes open than this, all combinations are looked at; the more are wanted, the more
+/// may be open, up to a number.
 const LISTED: usize = 6;
+const LISTED_MAX: usize = 13;
 
 /// Combinations drawn after each step besides the regular ones, at most.
 const DRAWN: usize = 32;
@@ -80,7 +82,8 @@ impl<'a> Least<'a> {
     pub(super) fn states(&self, steps: usize, most: usize, seed: u64) -> (Vec<Without>, bool) {
         let open = self.open(steps);
         let mut states = vec![Vec::new()];
-        let is_whole = open.len() < LISTED && 1 << open.len() <= most;
+        let listed = (most.max(1).ilog2() as usize / 3).clamp(LISTED, LISTED_MAX);
+        let is_whole = open.len() < listed && 1 << open.len() <= most;
         if is_whole {
             let sets = 1..1_u32 << open.len();
             let at = |set: u32, n: usize| set >> n & 1 == 1;

@@ -65,7 +65,7 @@ impl Place {
 /// How much to look at.
 #[derive(Clone)]
 pub struct Limits {
-    /// States of a place.
+    /// States of a place. With [`Limits::EVERY`] as many as there are, up to 4,096 at an instant.
     pub states: usize,
     /// Decides everything random.
     pub seed: u64,
@@ -75,6 +75,11 @@ pub struct Limits {
     pub go_on: Arc<dyn Fn(usize) -> bool + Send + Sync>,
     /// [`Outcome::trees`] is wanted.
     pub keeps_trees: bool,
+}
+
+impl Limits {
+    /// All states.
+    pub const EVERY: usize = usize::MAX;
 }
 
 /// A state that the checker rejects.

@@ -229,6 +229,29 @@ fn any_name_is_a_name() {
     }
 }
 
+/// Three writes leave seven changes open: the name, and the size and the bytes of each.
+#[test]
+fn every_state_is_looked_at_if_that_is_wanted() {
+    let run = || {
+        let fs = Watched::new().keeping(Box::new(Vec::new));
+        fs.begin();
+        let file = fs.create(fs.root(), b"f", 0o644, Creator::default()).unwrap().ino;
+        (0..3).for_each(|n| assert_eq!(fs.write(file, n * 4096, &[b'n'; 4096]).unwrap(), 4096));
+        fs.end()
+    };
+    let found = |states: usize, name: &str| {
+        let limits = Limits { states, ..limits() };
+        let judge = judge(|_, _| true);
+        Check::new(run(), true, judge, limits).on(&place(name), None).unwrap()
+    };
+    let (some, all) = (found(400, "least"), found(Limits::EVERY, "least"));
+    assert!(some.sampled > 0 && all.sampled == 0, "{some:?} {all:?}");
+    assert_eq!(all.states, 1 + 2 + 8 + 32 + 128);
+    assert!(all.judged > some.judged && all.left_out == 0, "{some:?} {all:?}");
+    let (some, all) = (found(400, "f2fs:posix"), found(Limits::EVERY, "f2fs:posix"));
+    assert!(all.states > some.states && all.left_out == 0, "{some:?} {all:?}");
+}
+
 #[test]
 fn warnings_say_what_no_fsync_covers() {
     let said = |fsyncs| warnings(&save(10, fsyncs)).unwrap();

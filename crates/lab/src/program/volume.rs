@@ -82,6 +82,9 @@ fn own(fs: &dyn FileSystem, dir: Ino, uid: u32, gid: u32) -> vfs::Result<()> {
 /// What was there, or why it did not mount.
 pub(super) type Read = Result<Arc<Tree>, String>;
 
+/// More states of an instant than this are never listed.
+const EVERY_AT_INSTANT: usize = 4096;
+
 /// The states of one repetition of the run.
 pub(super) struct Round {
     pub(super) found: Vec<Found>,
@@ -106,7 +109,8 @@ pub(super) fn repeat(
     let replay = Arc::new(Replay::new(run.clone(), others)?);
     let job = Arc::new(volume.job(&replay, seed));
     // A few times as many as are wanted: others bring the same.
-    let bound = (8 * most / run.steps_after_begin().max(1)).clamp(2, 64);
+    let bound = most.saturating_mul(8) / run.steps_after_begin().max(1);
+    let bound = bound.clamp(2, (most >> 8).clamp(64, EVERY_AT_INSTANT));
     let (states, sampled) = explore::leavings(&job, Bound { states: bound })?;
     let ends = replay.ends();
     let total = states.len();

@@ -11,6 +11,7 @@ use lab::program::{Judgement, State};
 use tempfile::TempDir;
 
 use super::child::{self, End};
+use super::hint;
 use super::mounts::Mount;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
@@ -65,7 +66,9 @@ impl Checker {
             End::Interrupted => return Ok(None),
             End::Late => (false, format!("(still running after {} s)", self.patience)),
             End::Of(status) if matches!(status.code(), Some(126 | 127)) => {
-                return Err(lab::Error::Usage(format!("the checker cannot be run: {said}")));
+                let said = said.trim();
+                let why = format!("the checker cannot be run: {said}{}", hint(status));
+                return Err(lab::Error::Usage(why));
             }
             End::Of(status) => match status.signal() {
                 Some(signal) => (false, format!("(ended by signal {signal})")),

@@ -7,6 +7,7 @@ mod run;
 mod tell;
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use clap::Args;
@@ -39,14 +40,15 @@ use tell::Told;
 Examples:
   strandline check-program --setup 'echo old >f' \\
       --run 'printf new >f.tmp; mv f.tmp f' --check 'grep -qx -e old -e new f'
-  strandline check-program --run './bank --transfers 20' --acknowledged 'committed (\\d+)' \\
-      --check './bank --verify --at-least \"${STRANDLINE_ACKNOWLEDGED:-0}\"'
-  strandline check-program --run ./save --check ./verify --on f2fs,ext4:ordered --json
-  strandline check-program --run ./save --check ./verify --on least --only 3.1 --keep state
-  strandline check-program --run ./save
+  strandline check-program --run 'bank --transfers 20' --acknowledged 'committed (\\d+)' \\
+      --check 'bank --verify --at-least \"${STRANDLINE_ACKNOWLEDGED:-0}\"'
+  strandline check-program --run \"$PWD/save\" --check \"$PWD/verify\" --on f2fs,ext4:ordered --json
+  strandline check-program --run save --check verify --on least --only 3.1 --keep state
+  strandline check-program --run save
 
-The checker runs as `sh -c COMMAND` in a directory that holds what the cut left, and may change it.
-It gets
+Commands run as `sh -c COMMAND` elsewhere: --setup and --run in an empty directory, --check in one
+that holds what the cut left, which it may change. So programs are found on the PATH, or named by
+their full paths. The checker gets
   STRANDLINE_DIR            that directory
   STRANDLINE_STATE          the state's name, for --only
   STRANDLINE_ACKNOWLEDGED   what --acknowledged matched last before the cut: its first group, or all
@@ -92,6 +94,9 @@ pub(crate) struct CheckProgram {
     /// States to look at in each place; if there are more, some are drawn
     #[arg(long, default_value_t = 4000, value_parser = at_least_one)]
     max_states: usize,
+    /// Look at every state, if an instant has at most 4,096; minutes or hours
+    #[arg(long, conflicts_with = "max_states")]
+    every_state: bool,
     /// Seconds after which no more states are looked at
     #[arg(long, value_name = "SECONDS")]
     max_time: Option<u64>,
@@ -124,6 +129,14 @@ const FAILING: &str = "fsync-fails";
 
 /// Exit status when nothing was judged: [`PROBLEM`] says that the program loses data.
 const UNJUDGED: u8 = 2;
+
+/// What helps a user whose command the shell has not found.
+fn hint(status: ExitStatus) -> &'static str {
+    match status.code() {
+        Some(126 | 127) => " (it runs in a directory of its own: name programs by full paths)",
+        _ => "",
+    }
+}
 
 /// The drive of a run that names none, and for what needs memory.
 const DRIVE: &str = "conventional-noplp";
@@ -215,7 +228,8 @@ impl CheckProgram {
             let late = time.is_some_and(|most| (cores::now() - begun) / 1_000_000_000 >= most);
             !late && !interrupt.came()
         };
-        let (states, seed, threads) = (self.max_states, self.seed, self.threads);
+        let states = if self.every_state { Limits::EVERY } else { self.max_states };
+        let (seed, threads) = (self.seed, self.threads);
         let keeps_trees = self.check.is_none();
         Limits { states, seed, threads, go_on: Arc::new(go_on), keeps_trees }
     }
@@ -288,7 +302,11 @@ impl CheckProgram {
         if !self.mount_options.is_empty() {
             text += &format!(" -o {}", shell_word(&self.mount_options));
         }
-        text += &format!(" --max-states {} --seed {}", self.max_states, self.seed);
+        match self.every_state {
+            true => text += " --every-state",
+            false => text += &format!(" --max-states {}", self.max_states),
+        }
+        text += &format!(" --seed {}", self.seed);
         text
     }
 }

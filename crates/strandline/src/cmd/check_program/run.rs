@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
+use super::hint;
 use crate::cmd::record::watched;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
@@ -63,7 +64,8 @@ pub(super) fn record(plan: &Plan<'_>, failing: bool) -> Outcome<Recorded> {
     session.wait().map_err(Failure::on("the mount"))?;
     let status = ran?;
     if !status.success() && !failing {
-        return Err(Failure::Problem(format!("the program: {status}; nothing was judged")));
+        let hint = hint(status);
+        return Err(Failure::Problem(format!("the program: {status}{hint}; nothing was judged")));
     }
     let run = fs.end();
     if run.steps_after_begin() == 0 && !failing {
@@ -92,7 +94,8 @@ fn work(
         let child = shell(setup).stdout(to).spawn().map_err(Failure::on("sh"))?;
         let status = ended(child, plan.interrupt)?;
         if !status.success() {
-            return Err(Failure::Problem(format!("--setup: {status}; nothing was judged")));
+            let hint = hint(status);
+            return Err(Failure::Problem(format!("--setup: {status}{hint}; nothing was judged")));
         }
     }
     fs.begin();

@@ -250,7 +250,7 @@ impl Told {
             text += &format!("\nbroken on {broken}; not on {well}\n");
         }
         if self.is_partial {
-            text += "\nnot every state was looked at: see what was left out, and --max-states\n";
+            text += "\nnot every state was looked at: see what was left out, and --every-state\n";
         }
         if let Some(again) = again {
             text += &format!("\nagain: {again}");

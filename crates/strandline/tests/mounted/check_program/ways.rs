@@ -177,6 +177,7 @@ fn a_program_that_fails_is_not_judged() {
         ("echo x >g; kill -9 $$", "signal: 9"),
         ("exit 3", "exit status: 3; nothing was judged"),
         ("true", "the program changed nothing"),
+        ("./here", "exit status: 127 (it runs in a directory of its own: name programs by full"),
     ] {
         let (code, said) = ran(run, &["--check", "true"]);
         assert!(code == Some(2) && said.contains(why), "{said}");

@@ -128,8 +128,8 @@ fn torn_seq_by_command_makes_a_lost_file_again() {
     assert_eq!(fs::read(lazy.path("d/f")).unwrap(), b"\0\0\0two");
 }
 
-/// What `jepsen.lazyfs` does on a node, with `lazyfs --install` before: it checks LazyFS out, builds
-/// it, mounts, loses, and clears everything away.
+/// What `jepsen.lazyfs` does on a node, with `lazyfs --install` before: it checks LazyFS out,
+/// builds it, mounts, loses, and clears everything away.
 #[test]
 fn jepsen_starts_it_and_loses_what_was_not_fsynced() {
     let rig = Rig::empty();
