@@ -19,6 +19,9 @@ pub struct Line {
     sim: Mutex<SharedLine>,
 }
 
+/// What an operation costs on a virtual machine: when the line has arrived.
+type Charge = fn(&mut SharedLine, &Sim) -> Nanos;
+
 impl Line {
     /// A line holding `value`.
     pub const fn new(value: u64) -> Self {
@@ -26,6 +29,7 @@ impl Line {
     }
 
     /// The value.
+    #[inline]
     pub fn load(&self) -> u64 {
         self.charged(SharedLine::read, |value| value.load(Ordering::SeqCst))
     }
@@ -36,11 +40,13 @@ impl Line {
     }
 
     /// Replaces the value.
+    #[inline]
     pub fn store(&self, value: u64) {
         self.charged(SharedLine::change, |line| line.store(value, Ordering::SeqCst));
     }
 
     /// Adds, wrapping around, and returns the value before.
+    #[inline]
     pub fn fetch_add(&self, add: u64) -> u64 {
         self.charged(SharedLine::change, |value| value.fetch_add(add, Ordering::SeqCst))
     }
@@ -66,17 +72,21 @@ impl Line {
     /// Performs `operation` at once, so that operations take effect in the order of the requests.
     /// Then lets the caller's time pass until the line has arrived.
     #[inline]
-    fn charged<R>(
-        &self,
-        charge: impl FnOnce(&mut SharedLine, &Sim) -> Nanos,
-        operation: impl FnOnce(&AtomicU64) -> R,
-    ) -> R {
+    fn charged<R>(&self, charge: Charge, operation: impl FnOnce(&AtomicU64) -> R) -> R {
         let result = operation(&self.value);
+        if sim::is_any() {
+            self.charge(charge);
+        }
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge(&self, charge: Charge) {
         if let Some(sim) = sim::current() {
             let end = charge(&mut self.sim.lock(), sim);
             sim.advance(end);
         }
-        result
     }
 }
 

@@ -77,18 +77,30 @@ impl<T: ?Sized> Mutex<T> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.place.check(self.name);
-        let mut hold = match sim::current() {
-            Some(sim) => self.sim.acquire(sim, Mode::Exclusive, self.waits_for()),
-            None => Hold::REAL,
-        };
-        let (try_lock, lock) = (|| self.inner.try_lock(), || self.inner.lock());
-        let inner = if lockstat::is_on() && hold.is_real() {
-            let lock = || patience::take(try_lock, lock);
-            lockstat::take(&mut hold, &self.waits_for(), try_lock, lock)
+        let (inner, hold) = if sim::is_any() || lockstat::is_on() {
+            self.lock_watched()
         } else {
-            patience::take(try_lock, lock)
+            (self.take(), Hold::REAL)
         };
         MutexGuard { mutex: self, inner: Some(inner), hold, held: self.held() }
+    }
+
+    /// As a virtual machine or a lock profile has it.
+    #[cold]
+    #[inline(never)]
+    fn lock_watched(&self) -> (parking_lot::MutexGuard<'_, T>, Hold<'_>) {
+        if let Some(sim) = sim::current() {
+            let hold = self.sim.acquire(sim, Mode::Exclusive, self.waits_for());
+            return (self.take(), hold);
+        }
+        let mut hold = Hold::REAL;
+        let (try_lock, lock) = (|| self.inner.try_lock(), || self.take());
+        (lockstat::take(&mut hold, &self.waits_for(), try_lock, lock), hold)
+    }
+
+    #[inline]
+    fn take(&self) -> parking_lot::MutexGuard<'_, T> {
+        patience::take(|| self.inner.try_lock(), || self.inner.lock())
     }
 
     #[inline]

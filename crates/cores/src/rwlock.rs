@@ -77,13 +77,11 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.place.check(self.name);
-        let mut hold = self.hold(Mode::Shared);
         let (try_read, read) = (|| self.inner.try_read(), || self.inner.read());
-        let inner = if lockstat::is_on() && hold.is_real() {
-            let read = || patience::take(try_read, read);
-            lockstat::take(&mut hold, &self.waits_for(Mode::Shared), try_read, read)
+        let (inner, hold) = if sim::is_any() || lockstat::is_on() {
+            self.watched(Mode::Shared, try_read, read)
         } else {
-            patience::take(try_read, read)
+            (patience::take(try_read, read), Hold::REAL)
         };
         RwLockReadGuard { inner, _hold: hold, _held: self.held() }
     }
@@ -93,13 +91,11 @@ impl<T: ?Sized> RwLock<T> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.place.check(self.name);
-        let mut hold = self.hold(Mode::Exclusive);
         let (try_write, write) = (|| self.inner.try_write(), || self.inner.write());
-        let inner = if lockstat::is_on() && hold.is_real() {
-            let write = || patience::take(try_write, write);
-            lockstat::take(&mut hold, &self.waits_for(Mode::Exclusive), try_write, write)
+        let (inner, hold) = if sim::is_any() || lockstat::is_on() {
+            self.watched(Mode::Exclusive, try_write, write)
         } else {
-            patience::take(try_write, write)
+            (patience::take(try_write, write), Hold::REAL)
         };
         RwLockWriteGuard { inner, _hold: hold, _held: self.held() }
     }
@@ -128,12 +124,22 @@ impl<T: ?Sized> RwLock<T> {
         self.place.held(self.name, &self.inner)
     }
 
-    #[inline]
-    fn hold(&self, mode: Mode) -> Hold<'_> {
-        match sim::current() {
-            Some(sim) => self.sim.acquire(sim, mode, self.waits_for(mode)),
-            None => Hold::REAL,
+    /// Takes it as a virtual machine or a lock profile has it.
+    #[cold]
+    #[inline(never)]
+    fn watched<G>(
+        &self,
+        mode: Mode,
+        try_take: impl Fn() -> Option<G>,
+        take: impl FnOnce() -> G,
+    ) -> (G, Hold<'_>) {
+        if let Some(sim) = sim::current() {
+            let hold = self.sim.acquire(sim, mode, self.waits_for(mode));
+            return (patience::take(try_take, take), hold);
         }
+        let mut hold = Hold::REAL;
+        let take = || patience::take(&try_take, take);
+        (lockstat::take(&mut hold, &self.waits_for(mode), &try_take, take), hold)
     }
 
     #[inline]

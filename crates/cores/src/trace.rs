@@ -175,16 +175,18 @@ pub struct Span {
 /// Begins a stage: charges its cost on a virtual machine, measures it if a trace is running.
 #[inline]
 pub fn span(stage: Stage) -> Span {
-    let start = match sim::current() {
-        Some(machine) => {
-            let start = machine.recorder.is_on().then(|| (stage, machine.now()));
-            machine.spend(machine.profile.cost(stage));
-            start
-        }
-        None if ACTIVE.load(Ordering::Relaxed) == 0 => None,
-        None => of_own(Recorder::is_on).then(|| (stage, now())),
-    };
-    Span { start }
+    #[cold]
+    #[inline(never)]
+    fn start(stage: Stage) -> Option<(Stage, Nanos)> {
+        let Some(machine) = sim::current() else {
+            return of_own(Recorder::is_on).then(|| (stage, now()));
+        };
+        let start = machine.recorder.is_on().then(|| (stage, machine.now()));
+        machine.spend(machine.profile.cost(stage));
+        start
+    }
+    let is_watched = sim::is_any() || ACTIVE.load(Ordering::Relaxed) != 0;
+    Span { start: if is_watched { start(stage) } else { None } }
 }
 
 /// As [`span`], for a stage too short to be measured by looking at a clock twice: a virtual machine
@@ -192,10 +194,13 @@ pub fn span(stage: Stage) -> Span {
 #[inline]
 pub fn charge(stage: Stage) {
     #[cold]
+    #[inline(never)]
     fn charge(stage: Stage) {
-        drop(span(stage));
+        if sim::current().is_some() {
+            drop(span(stage));
+        }
     }
-    if sim::current().is_some() {
+    if sim::is_any() {
         charge(stage);
     }
 }
@@ -203,12 +208,17 @@ pub fn charge(stage: Stage) {
 impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
-        if let Some((stage, start)) = self.start {
+        #[cold]
+        #[inline(never)]
+        fn end(stage: Stage, start: Nanos) {
             let event = Event { stage, start, end: now(), core: current_core() };
             match sim::current() {
                 Some(machine) => machine.recorder.record(event),
                 None => inherit().record(event),
             }
+        }
+        if let Some((stage, start)) = self.start {
+            end(stage, start);
         }
     }
 }

@@ -58,10 +58,18 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// on a machine sees its own count, because it is the one that raised it.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a Sim> {
-    if RUNNING.load(Ordering::Relaxed) == 0 { None } else { of_this_thread() }
+    if is_any() { of_this_thread() } else { None }
+}
+
+/// Whether a virtual machine runs in this process. What is done for one is best in a function of
+/// its own that is not inlined: then the path without one saves no registers for it.
+#[inline]
+pub(crate) fn is_any() -> bool {
+    RUNNING.load(Ordering::Relaxed) != 0
 }
 
 #[cold]
+#[inline(never)]
 fn of_this_thread<'a>() -> Option<&'a Sim> {
     // SAFETY: the pointer is set for as long as `run` has the machine on its stack, on this OS
     // thread only, and callers keep the reference no longer than one call from a machine's thread.
