@@ -140,11 +140,18 @@ impl BlockQueue {
     }
 
     /// The answer, or the fault that takes its place.
+    #[inline]
     fn with_faults(&self, what: (Verb, Lba, u64), answer: Answer) -> Answer {
-        let fails = self.fails.as_ref().filter(|_| answer.is_ok());
-        let Some(status) = fails.and_then(|fails| fails(what.0)) else { return answer };
-        self.failures.note(what, &Err(status));
-        Err(status)
+        match &self.fails {
+            Some(fails) if answer.is_ok() => match fails(what.0) {
+                Some(status) => {
+                    self.failures.note(what, &Err(status));
+                    Err(status)
+                }
+                None => answer,
+            },
+            _ => answer,
+        }
     }
 
     /// Size, zones and limits of the drive.

@@ -3,16 +3,18 @@
 //! A file system owns its cache and locks it, so there is no lock in here. Where several threads
 //! are to work on different files at once, it owns several caches that share one [`Budget`]. Pages
 //! live in chunks of 64 neighbours, with one bit per page for each of present, dirty and
-//! referenced. A file's chunks are in a B-tree, and the chunk of the last access is tried first, so
-//! that sequential access seldom searches. A dirty page is never evicted. The limit holds for the
-//! clean ones, and [`Budget::write_back`] tells the owner when to write back.
+//! referenced. A file's chunks are in a B-tree if there are several, and the chunk of the last
+//! access is tried first, so that sequential access seldom searches. A dirty page is never evicted.
+//! The limit holds for the clean ones, and [`Budget::write_back`] tells the owner when to write
+//! back.
 //!
 //! Invariants: `dirty` and `referenced` are subsets of `present`; a chunk without a page is free; a
 //! file without a chunk has no entry; the dirty chunks of a file are those with a dirty page.
 //! Eviction is a clock over the chunks in slot order, so the same calls always leave the same
 //! pages.
 
-use std::collections::BTreeMap;
+mod slots;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,6 +24,7 @@ use cores::Residence;
 use drive::Block;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::slots::Slots;
 use crate::Ino;
 use crate::budget::Budget;
 
@@ -59,9 +62,9 @@ pub struct PageCache {
 #[derive(Debug, Default)]
 struct FilePages {
     /// Slot of each chunk, by page index / 64.
-    chunks: BTreeMap<u64, u32>,
+    chunks: Slots,
     /// The same of those with a dirty page, so that an fsync does not look at all of a large file.
-    dirty_chunks: BTreeMap<u64, u32>,
+    dirty_chunks: Slots,
     dirty: usize,
 }
 
@@ -187,7 +190,7 @@ impl PageCache {
         let file = self.files.get(&ino).filter(|f| f.dirty > 0 && range.start < range.end);
         let numbers = range.start / CHUNK_PAGES..=range.end.saturating_sub(1) / CHUNK_PAGES;
         file.into_iter().flat_map(move |f| f.dirty_chunks.range(numbers.clone())).flat_map(
-            move |(&number, &slot)| {
+            move |(number, slot)| {
                 let first = number * CHUNK_PAGES;
                 Bits(self.chunks[slot as usize].dirty & mask(number, &range))
                     .map(move |bit| first + bit as u64)
@@ -197,6 +200,13 @@ impl PageCache {
 
     /// The first dirty page of `ino` at or behind `from`.
     pub fn next_dirty(&self, ino: Ino, from: u64) -> Option<u64> {
+        let number = from / CHUNK_PAGES;
+        if let Some(slot) = self.last_used(ino, number) {
+            let dirty = self.chunks[slot].dirty & u64::MAX << bit_of(from);
+            if let Some(bit) = Bits(dirty).next() {
+                return Some(number * CHUNK_PAGES + bit as u64);
+            }
+        }
         self.dirty_in(ino, from..u64::MAX).next()
     }
 
@@ -224,7 +234,7 @@ impl PageCache {
         }
         let numbers = range.start / CHUNK_PAGES..=(range.end - 1) / CHUNK_PAGES;
         let Some(file) = self.files.get(&ino) else { return };
-        let hit: Vec<(u64, u32)> = file.chunks.range(numbers).map(|(&n, &s)| (n, s)).collect();
+        let hit: Vec<(u64, u32)> = file.chunks.range(numbers).collect();
         for (number, slot) in hit {
             self.drop_pages(slot as usize, mask(number, &range));
         }
@@ -245,16 +255,16 @@ impl PageCache {
 
     #[inline]
     fn slot_of(&self, ino: Ino, number: u64) -> Option<usize> {
-        let guess = self.last as usize;
-        if let Some(chunk) = self.chunks.get(guess)
-            && chunk.ino == ino
-            && chunk.number == number
-            && chunk.present != 0
-        {
-            return Some(guess);
-        }
-        let slot = *self.files.get(&ino)?.chunks.get(&number)?;
-        Some(slot as usize)
+        let look_up = || Some(self.files.get(&ino)?.chunks.get(number)? as usize);
+        self.last_used(ino, number).or_else(look_up)
+    }
+
+    /// The slot of this chunk, if it is the one that was used last.
+    #[inline]
+    fn last_used(&self, ino: Ino, number: u64) -> Option<usize> {
+        let slot = self.last as usize;
+        let chunk = self.chunks.get(slot)?;
+        (chunk.ino == ino && chunk.number == number && chunk.present != 0).then_some(slot)
     }
 
     /// Slot and bit of a page that is present.
@@ -330,7 +340,7 @@ impl PageCache {
         let (ino, number, is_clean) = (chunk.ino, chunk.number, chunk.dirty == 0);
         if let Some(file) = self.files.get_mut(&ino) {
             if is_clean {
-                file.dirty_chunks.remove(&number);
+                file.dirty_chunks.remove(number);
             }
             file.dirty -= cleared;
             if file.dirty == 0 {
@@ -358,7 +368,7 @@ impl PageCache {
         let (ino, number) = (chunk.ino, chunk.number);
         self.free.push(slot as u32);
         if let Some(file) = self.files.get_mut(&ino) {
-            file.chunks.remove(&number);
+            file.chunks.remove(number);
             if file.chunks.is_empty() {
                 self.files.remove(&ino);
             }

@@ -38,6 +38,8 @@ pub struct Shards<S> {
     /// All there are where cores are few: no look-up goes on from here then.
     first: Bank<S>,
     more: Box<[OnceLock<Bank<S>>]>,
+    /// How many there may be, a power of two.
+    count: usize,
     /// Makes the bank whose first shard has this index.
     make: Box<dyn Fn(usize) -> Bank<S> + Send + Sync>,
 }
@@ -51,9 +53,9 @@ impl<S: 'static> Shards<S> {
     ) -> Self {
         let shard = move |index| PerCoreRwLock::ranked(rank, name, make()).keyed(index as u64);
         let make = move |first| bank((first..first + BANK).map(&shard));
-        let more = shards_for(cores::core_count()) / BANK - 1;
-        let more = (0..more).map(|_| OnceLock::new()).collect();
-        Self { first: make(0), more, make: Box::new(make) }
+        let count = shards_for(cores::core_count());
+        let more = (1..count / BANK).map(|_| OnceLock::new()).collect();
+        Self { first: make(0), more, count, make: Box::new(make) }
     }
 }
 
@@ -68,7 +70,7 @@ impl<S> Shards<S> {
     /// How many there are, a power of two.
     #[inline]
     pub fn count(&self) -> usize {
-        (1 + self.more.len()) * BANK
+        self.count
     }
 
     /// Index of the shard that has inode `ino`.
@@ -80,10 +82,15 @@ impl<S> Shards<S> {
     /// The shard at `index`, which is below their count.
     #[inline]
     fn shard(&self, index: usize) -> &PerCoreRwLock<S> {
-        match index / BANK {
-            0 => &self.first[index],
-            bank => &self.more[bank - 1].get_or_init(|| (self.make)(bank * BANK))[index % BANK],
-        }
+        self.first.get(index).unwrap_or_else(|| self.later(index))
+    }
+
+    /// As [`Shards::shard`], past the first bank. Out of line, so that the path of machines with
+    /// few cores is a handful of instructions in each caller.
+    #[cold]
+    fn later(&self, index: usize) -> &PerCoreRwLock<S> {
+        let bank = index / BANK;
+        &self.more[bank - 1].get_or_init(|| (self.make)(bank * BANK))[index % BANK]
     }
 
     /// The shard at `index`, if it has been made.
@@ -159,14 +166,15 @@ impl<S> Shards<S> {
     #[inline]
     pub fn of(&mut self, ino: Ino) -> &mut S {
         let index = self.index(ino);
-        match index / BANK {
-            0 => self.first[index].get_mut(),
-            bank => {
-                self.shard(index);
-                let bank = self.more[bank - 1].get_mut();
-                bank.expect("it has just been made")[index % BANK].get_mut()
-            }
-        }
+        if index < BANK { self.first[index].get_mut() } else { self.later_mut(index) }
+    }
+
+    /// As [`Shards::later`], for the volume's only user.
+    #[cold]
+    fn later_mut(&mut self, index: usize) -> &mut S {
+        self.later(index);
+        let bank = self.more[index / BANK - 1].get_mut();
+        bank.expect("it has just been made")[index % BANK].get_mut()
     }
 
     /// As [`Shards::at`], for the volume's only user.
