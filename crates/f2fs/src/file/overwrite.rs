@@ -158,15 +158,16 @@ impl<'a, S: Sight<'a>> Glance<'a, S> {
         let is_dirty = self.shard(ino)?.nodes.is_dirty(ino, ino);
         for piece in pieces(offset, (end - offset) as usize) {
             let shard = self.shard(ino)?;
-            if is_dirty && shard.pages.is_dirty(ino.into(), piece.page) {
+            let cache = &shard.pages;
+            let is_page_dirty = cache.is_dirty(ino.into(), piece.page);
+            if is_page_dirty && is_dirty {
                 continue;
             }
             if shard.overwritten().is_some_and(|all| all.has(ino.into(), piece.page)) {
                 continue;
             }
             is_paid = false;
-            let cache = &shard.pages;
-            if cache.is_dirty(ino.into(), piece.page) {
+            if is_page_dirty {
                 continue;
             }
             let is_here = cache.peek(ino.into(), piece.page).is_some();

@@ -242,22 +242,32 @@ pub(crate) trait WritePages: Change {
         })
     }
 
-    /// Whether an allocated block is overwritten where it is (`f2fs_should_update_inplace`): never
-    /// under LFS or OPRW, nor in a directory or quota file, whose old blocks the last checkpoint
-    /// relies on, nor while an earlier write is on its way; else as `ipu_policy` says. A direct
-    /// write does not ask the policy (`f2fs_map_blocks`).
+    /// Whether an allocated block is overwritten where it is (`f2fs_should_update_inplace`): always
+    /// in a pinned file, after an earlier write of it; never under LFS or OPRW, nor in a directory
+    /// or quota file, whose old blocks the last checkpoint relies on, nor while an earlier write is
+    /// on its way; else as `ipu_policy` says. A direct write does not ask the policy
+    /// (`f2fs_map_blocks`).
     fn updates_in_place(
         &mut self,
         ino: Nid,
         addr: BlockAddr,
         cause: Cause,
     ) -> Result<bool, Self::Error> {
-        let is_dir = self.view(ino)?.file_kind() == FileKind::Directory;
+        let inode = self.view(ino)?;
+        let pinned = inode.inline().contains(Inline::PIN_FILE);
+        let is_dir = inode.file_kind() == FileKind::Directory;
         let engine = self.engine();
+        let in_flight = engine.io.is_in_flight(addr);
+        if pinned {
+            if in_flight {
+                engine.io.writer().drain().map_err(Error::from)?;
+            }
+            return Ok(true);
+        }
         Ok(engine.options.mode == AllocationMode::Adaptive
             && !engine.options.oprw
             && !engine.is_sequential(addr)
-            && !engine.io.is_in_flight(addr)
+            && !in_flight
             && !is_dir
             && !engine.is_quota_file(ino)
             && (cause == Cause::Direct || engine.prefers_in_place(cause)))
@@ -283,11 +293,7 @@ pub(crate) trait WritePages: Change {
         if old == NULL_ADDR || old == COMPRESS_ADDR {
             return Err(of_hole().into());
         }
-        let pinned = is_data_addr(old) && self.view(ino)?.inline().contains(Inline::PIN_FILE);
-        if pinned && self.engine().io.is_in_flight(old) {
-            self.engine().io.writer().drain().map_err(Error::from)?;
-        }
-        let in_place = pinned || is_data_addr(old) && self.updates_in_place(ino, old, way.cause)?;
+        let in_place = is_data_addr(old) && self.updates_in_place(ino, old, way.cause)?;
         let addr = if in_place {
             if self.shard_mut(ino)?.nodes.is_left_to_checkpoint(ino, slot.nid) {
                 // The node on the drive knows another place of the block, which stays as it was.

@@ -85,8 +85,11 @@ pub(super) trait Decide: Change + Names {
         let shard = self.shard_mut(ino)?;
         let clean = shard.pages.dirty_count(ino.into()) == 0 && !shard.nodes.has_dirty(ino);
         let flushed = !shard.unflushed.contains(&ino);
+        let sealed = self.engine().checkpoint.sealed;
         let inode = self.view(ino)?;
         let (parent, links) = (inode.pino.get(), inode.links.get());
+        let compressed = inode.layout().cluster().is_some();
+        let unsealable = sealed && !node_sums::fits(&inode);
         if inode.file_kind() == FileKind::Directory {
             let Engine { inodes, since_checkpoint, .. } = self.engine();
             let quiet = clean && since_checkpoint.is_empty() && inodes.nodes().changed() == 0;
@@ -98,10 +101,6 @@ pub(super) trait Decide: Change + Names {
         if clean && !changed && flushed {
             return Ok(Need::Nothing);
         }
-        let sealed = self.engine().checkpoint.sealed;
-        let inode = self.view(ino)?;
-        let compressed = inode.layout().cluster().is_some();
-        let unsealable = sealed && !node_sums::fits(&inode);
         let unrecoverable = changed
             || unsealable
             || links != 1

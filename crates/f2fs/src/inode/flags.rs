@@ -128,9 +128,12 @@ impl Engine {
         if self.is_empty_dir(ino)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
-    /// Fails if `ino` may not be written.
-    pub(crate) fn check_may_write(&mut self, ino: Nid) -> Result<()> {
-        allowed(self.protection(ino)?.check_may_write())
+    /// Fails if `ino` may not be written. Whether every write to it must be durable before it
+    /// returns.
+    pub(crate) fn check_may_write(&mut self, ino: Nid) -> Result<bool> {
+        let flags = self.protection(ino)?;
+        flags.check_may_write()?;
+        Ok(flags.contains(InodeFlags::SYNC))
     }
 
     /// Fails if the attributes of `ino` may not change in this way.
@@ -141,11 +144,6 @@ impl Engine {
     /// Fails if `fallocate` may not do this to `ino`.
     pub(crate) fn check_may_fallocate(&mut self, ino: Nid, mode: FallocateMode) -> Result<()> {
         allowed(self.protection(ino)?.check_may_fallocate(mode))
-    }
-
-    /// Whether every write to `ino` must be durable before it returns.
-    pub(crate) fn is_sync(&mut self, ino: Nid) -> Result<bool> {
-        Ok(self.protection(ino)?.contains(InodeFlags::SYNC))
     }
 
     /// Whether the blocks of `ino` must stay where they are.

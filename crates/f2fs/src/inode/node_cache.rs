@@ -246,7 +246,7 @@ impl Inode {
 impl Engine {
     /// Node `nid` of inode `ino`, from memory or the drive.
     pub(crate) fn node(&mut self, ino: Nid, nid: Nid) -> Result<&CachedNode> {
-        if self.inodes.of(ino).nodes.get(nid).is_none() {
+        if !self.has_node(ino, nid) {
             self.load_node(ino, nid)?;
         }
         self.inodes.of(ino).nodes.get(nid).ok_or(Error::Posix(Errno::IO))
@@ -254,7 +254,7 @@ impl Engine {
 
     /// Whether node `nid` of inode `ino` is in memory.
     pub(super) fn has_node(&mut self, ino: Nid, nid: Nid) -> bool {
-        self.inodes.of(ino).nodes.get(nid).is_some()
+        self.inodes.of(ino).nodes.map.contains_key(&nid)
     }
 
     pub(super) fn load_node(&mut self, ino: Nid, nid: Nid) -> Result<()> {
@@ -321,21 +321,26 @@ impl Engine {
     }
 
     pub(super) fn inode_node(&mut self, ino: Nid) -> Result<&CachedNode> {
-        if self.inodes.of(ino).nodes.get(ino).is_none() {
-            if !self.sb.is_node_id(ino) {
-                return Err(Error::Posix(Errno::NOENT));
-            }
-            let entry = self.nat.get_mut().get(&self.io, ino)?;
-            if entry.is_free() || entry.ino != ino {
-                return Err(Error::Posix(Errno::NOENT));
-            }
-            self.load_node(ino, ino)?;
+        if !self.has_node(ino, ino) {
+            self.load_inode(ino)?;
         }
         let node = self.inodes.of(ino).nodes.get(ino).ok_or(Error::Posix(Errno::IO))?;
         if node.ino != ino {
             return Err(Error::Posix(Errno::NOENT));
         }
         Ok(node)
+    }
+
+    #[cold]
+    fn load_inode(&mut self, ino: Nid) -> Result<()> {
+        if !self.sb.is_node_id(ino) {
+            return Err(Error::Posix(Errno::NOENT));
+        }
+        let entry = self.nat.get_mut().get(&self.io, ino)?;
+        if entry.is_free() || entry.ino != ino {
+            return Err(Error::Posix(Errno::NOENT));
+        }
+        self.load_node(ino, ino)
     }
 
     /// How the slots of inode `ino` are used, without holding its block.

@@ -9,7 +9,7 @@ use zerocopy::little_endian::U16;
 use crate::dir::entries::Names;
 use crate::dir::nokey;
 use crate::error::{Error, Result};
-use crate::inode::see::See;
+use crate::inode::see::{InodeView, See};
 use crate::mount::engine::Engine;
 use crate::ondisk::Nid;
 use crate::ondisk::inode::{Advise, Inline};
@@ -18,13 +18,7 @@ use crate::ondisk::inode::{Advise, Inline};
 pub(crate) trait Protected: See {
     /// Fails with `ENOKEY` if the contents of a regular file are encrypted. The type of the file.
     fn check_readable(&mut self, ino: Nid) -> Result<FileKind, Self::Error> {
-        let inode = self.view(ino)?;
-        match inode.file_kind() {
-            FileKind::Regular if inode.advise().contains(Advise::ENCRYPT) => {
-                Err(Error::from(Errno::NOKEY).into())
-            }
-            kind => Ok(kind),
-        }
+        Ok(readable(self.view(ino)?)?)
     }
 
     /// Fails unless `ino` is a regular file that can be read.
@@ -49,12 +43,20 @@ pub(crate) trait Protected: See {
 
 impl<S: See> Protected for S {}
 
+/// The type of a file, unless its contents are encrypted.
+fn readable(inode: InodeView<'_>) -> Result<FileKind> {
+    match inode.file_kind() {
+        FileKind::Regular if inode.advise().contains(Advise::ENCRYPT) => Err(Errno::NOKEY.into()),
+        kind => Ok(kind),
+    }
+}
+
 impl Engine {
     /// Fails if contents must not change: they are encrypted, sealed by fs-verity, or compressed
     /// with the saved blocks given back.
     pub(crate) fn check_unsealed(&mut self, ino: Nid) -> Result<()> {
-        self.check_readable(ino)?;
-        let inode = self.raw_inode(ino)?;
+        let inode = self.view(ino)?;
+        readable(inode)?;
         let released = inode.inline().contains(Inline::COMPRESS_RELEASED);
         let sealed = inode.advise().contains(Advise::VERITY);
         if sealed || released { Err(Errno::PERM.into()) } else { Ok(()) }

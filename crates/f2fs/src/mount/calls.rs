@@ -63,17 +63,16 @@ impl F2fs {
             return Ok(InMemory { to: ino, len: data.len(), is_sync: false, when });
         }
         let mut volume = self.change_alone()?;
-        let (to, len) = match volume.kind_of(ino)? {
-            FileKind::Regular => {
-                volume.check_may_write(ino)?;
-                volume.check_unsealed(ino)?;
-                let to = volume.begin_write(ino, offset, data.len())?;
-                (to, write.map_or(Ok(0), |write| volume.write_file(to, write))?)
-            }
+        match volume.kind_of(ino)? {
+            FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
-        };
-        let (is_sync, when) = (volume.is_sync(ino)?, volume.inodes.pages().write_back());
+        }
+        let is_sync = volume.check_may_write(ino)?;
+        volume.check_unsealed(ino)?;
+        let to = volume.begin_write(ino, offset, data.len())?;
+        let len = write.map_or(Ok(0), |write| volume.write_file(to, write))?;
+        let when = volume.inodes.pages().write_back();
         Ok(InMemory { to, len, is_sync, when })
     }
 
