@@ -11,6 +11,7 @@
 
 mod calls;
 mod faults;
+mod gate;
 mod keep;
 mod lost;
 mod names;
@@ -32,6 +33,7 @@ use vfs::{Attr, Creator, Errno, Ino, Result};
 
 pub use faults::{Call, Clear, Crash, Fail, Fault, FaultError, When};
 use faults::{Due, Event, Faults};
+pub use gate::Gate;
 use keep::Kept;
 use notes::Notes;
 pub use torn::{Parts, Torn, TornOp, TornSeq};
@@ -45,6 +47,8 @@ pub struct Below {
     /// The emulated drives that it is made of. If there are none, the drive keeps all it was sent,
     /// and only memory is lost.
     pub emulated: Vec<Arc<Ssd>>,
+    /// What is in front of the drive if it is a real one.
+    pub gate: Option<Gate>,
     /// The file system.
     pub format: &'static dyn Format,
     /// Its mount options.
@@ -251,6 +255,7 @@ impl Harness {
         for drive in &self.below.emulated {
             drive.cut(seed);
         }
+        self.below.gate.iter().for_each(Gate::close);
         // Only now: what they still write goes nowhere. The volume has no other user, or its drive
         // would be switched on below it.
         drop(self.maintenance.lock().take());
@@ -263,7 +268,8 @@ impl Harness {
     }
 
     fn mount_again(&self, seed: u64) -> StdResult<Arc<dyn Volume>, String> {
-        let Below { drive, emulated, format, options, .. } = &self.below;
+        let Below { drive, emulated, gate, format, options, .. } = &self.below;
+        gate.iter().for_each(Gate::open);
         for drive in emulated {
             drive.power_again(None, seed).map_err(|error| error.to_string())?;
         }

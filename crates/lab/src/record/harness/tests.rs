@@ -33,9 +33,38 @@ fn harness(name: &str) -> Arc<Harness> {
     let (drive, format): (Arc<dyn Drive>, _) = (ssd.clone(), subjects::named(name).unwrap());
     format.make(&drive).unwrap();
     let volume = format.mount(drive.clone(), "").unwrap();
-    let (emulated, options) = (vec![ssd], String::new());
-    let below = Below { drive, emulated, format, options, maintains: false };
+    let (emulated, gate, options) = (vec![ssd], None, String::new());
+    let below = Below { drive, emulated, gate, format, options, maintains: false };
     Harness::new(volume, below, Arc::new(Test::default()), b"/data/")
+}
+
+/// The drive keeps what it was sent, and the volume goes on with that.
+#[test]
+fn a_drive_whose_power_cannot_be_cut_loses_what_it_was_not_sent() {
+    for name in FORMATS {
+        let gate = Gate::new(drive::ram(64 << 8));
+        let (drive, format) = (gate.drive(), subjects::named(name).unwrap());
+        format.make(&drive).unwrap();
+        let volume = format.mount(drive.clone(), "").unwrap();
+        let (emulated, gate, options) = (Vec::new(), Some(gate), String::new());
+        let below = Below { drive, emulated, gate, format, options, maintains: false };
+        let fs = Harness::new(volume, below, Arc::new(Test::default()), b"/");
+        for round in 0..3_u64 {
+            let kept = create(&fs, format!("kept{round}").as_bytes(), b"synced");
+            fs.fsync(kept, false).unwrap();
+            fs.fsync(fs.root(), false).unwrap();
+            path::write_all(&*fs, kept, 0, b"secret").unwrap();
+            create(&fs, b"lost", b"never synced");
+            fs.lose(round).unwrap();
+            fs.fsync(fs.root(), false).unwrap_err();
+            assert_eq!(content(&fs, b"lost"), None, "{name}");
+            for earlier in 0..=round {
+                let kept = content(&fs, format!("kept{earlier}").as_bytes());
+                assert_eq!(kept.as_deref(), Some(&b"synced"[..]), "{name}, {round}");
+            }
+        }
+        fs.unmount().unwrap();
+    }
 }
 
 fn create(fs: &Harness, name: &[u8], data: &[u8]) -> Ino {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use drive::linux::Access;
 use drive::{Drive, Ssd, Timing};
+use lab::record::harness::Gate;
 use vfs::kind::{Format, Volume};
 
 use super::{FAILED, failed, unmountable, usage};
@@ -17,7 +18,7 @@ pub(super) struct Source {
     pub(super) image: PathBuf,
     pub(super) devices: Devices,
     pub(super) timing: Timing,
-    /// Its drives' power must be one that can be cut.
+    /// It is to lose what is not durable while it is mounted.
     pub(super) cuttable: bool,
     /// The options of the file system, without `ro`.
     pub(super) options: String,
@@ -32,6 +33,8 @@ pub(super) struct Served {
     pub(super) drive: Arc<dyn Drive>,
     /// The drives it is on, if they are emulated.
     pub(super) drives: Vec<Arc<Ssd>>,
+    /// What is in front of a real drive that is to lose what is not durable.
+    pub(super) gate: Option<Gate>,
     pub(super) format: &'static dyn Format,
 }
 
@@ -42,18 +45,16 @@ impl Source {
         let open = if *cuttable { open_volume } else { open_to_serve };
         let opened = open(image, devices, access, *timing)
             .map_err(|failure| Failure::Coded { message: failure.to_string(), code: FAILED })?;
-        if *cuttable && opened.emulated().is_empty() && opened.drive.pm().is_none() {
-            let why =
-                "its power cannot be cut: lazyfs= and control= take an image, or persistent memory";
-            return Err(failed(image)(why));
-        }
+        let is_real = opened.emulated().is_empty() && opened.drive.pm().is_none();
+        let gate = (*cuttable && is_real).then(|| Gate::new(opened.drive.clone()));
+        let drive = gate.as_ref().map_or_else(|| opened.drive.clone(), Gate::drive);
         let format = devices.kind.of(&opened.drive).map_err(failed(image))?;
         let ro = if access == Access::Write { "" } else { ",ro" };
         let options = format!("{options}{ro}");
         format.check_options(&options).map_err(|error| usage(error.to_string()))?;
-        let volume = format.mount(opened.drive.clone(), &options);
+        let volume = format.mount(drive.clone(), &options);
         let volume = volume.map_err(|error| unmountable(image, &error))?;
         let drives = opened.emulated().to_vec();
-        Ok(Served { maintenance: None, volume, drive: opened.drive, drives, format })
+        Ok(Served { maintenance: None, volume, drive, drives, gate, format })
     }
 }

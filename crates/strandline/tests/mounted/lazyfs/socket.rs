@@ -5,13 +5,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
 use super::{Lazy, new, synced};
-use crate::mounting::{Disk, Rig};
+use crate::common::program;
+use crate::mounting::{Disk, Rig, run};
 
 /// A rig whose mount has a socket and no configuration.
 struct Controlled {
@@ -23,10 +24,15 @@ impl Controlled {
     fn new(fs: &'static str) -> Self {
         let rig = Rig::of(fs, Disk::Plain(128), &[]);
         rig.unmount();
-        let socket = rig.image().with_file_name("control");
-        let controlled = Self { rig, socket };
+        let controlled = Self::of(rig);
         controlled.mount();
         controlled
+    }
+
+    /// One that is not mounted.
+    fn of(rig: Rig) -> Self {
+        let socket = rig.image().with_file_name("control");
+        Self { rig, socket }
     }
 
     fn mount(&self) {
@@ -99,6 +105,40 @@ fn a_socket_injects_failures_and_a_crash() {
     assert!(mount.socket.exists());
     mount.mount();
     assert_eq!(fs::read(mount.path("wal.1")).unwrap(), b"2");
+}
+
+/// A loop device, taken away at the end.
+struct Loop(String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// Its power cannot be cut, but what it was not sent is lost all the same.
+#[test]
+fn a_real_drive_loses_what_no_fsync_covered() {
+    for fs in ["f2fs", "ext4"] {
+        let rig = Rig::of(fs, Disk::Plain(128), &[]);
+        rig.unmount();
+        let mount = Controlled::of(rig);
+        let device = Loop(run("losetup", &["--find", "--show"], &mount.rig.image()).trim().into());
+        let option = format!("control={}", mount.socket.display());
+        let point = mount.rig.point();
+        run(program().to_str().unwrap(), &["mount", "-o", &option, &device.0], &point);
+        for round in 1..=3 {
+            let kept = synced(&mount.path("kept"), b"synced");
+            File::open(&point).unwrap().sync_all().unwrap();
+            kept.write_all_at(b"secret", 0).unwrap();
+            fs::write(mount.path("lost"), "lost").unwrap();
+            assert_eq!(mount.ask("clear-cache")["losses"], round);
+            assert_eq!(fs::read(mount.path("kept")).unwrap(), b"synced", "{fs}");
+            assert!(!mount.path("lost").exists(), "{fs}");
+        }
+        run(program().to_str().unwrap(), &["umount"], &point);
+        run(program().to_str().unwrap(), &["fsck", "-n"], Path::new(&device.0));
+    }
 }
 
 /// Other users of the socket, and other things than commands.

@@ -105,6 +105,7 @@ impl Orders {
         let below = Below {
             drive: served.drive.clone(),
             emulated: served.drives.clone(),
+            gate: served.gate.clone(),
             format: served.format,
             options: options.to_owned(),
             maintains: self.config.evicts,
