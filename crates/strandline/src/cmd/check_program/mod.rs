@@ -176,7 +176,14 @@ impl CheckProgram {
             let outcome = check.on(place, self.only.as_deref())?;
             progress.aside(|| told.place(name, &outcome))?;
         }
-        let fails = self.on.iter().any(|word| word == FAILING) && syncs > 0 && told.is_judged();
+        let fails = self.on.iter().any(|word| word == FAILING);
+        if places.is_empty() && syncs == 0 {
+            return Err(Failure::Problem(format!("{FAILING}: the program calls no fsync")));
+        }
+        let fails = fails && syncs > 0 && told.is_judged();
+        if fails && told.is_broken() {
+            told.leave_out(FAILING);
+        }
         if fails && !told.is_broken() && !interrupt.came() {
             let again = self.record(true, &interrupt)?;
             told.of_run(&again.run);
@@ -269,8 +276,14 @@ impl CheckProgram {
         let identify = rig::kit(&drive, 0)?.identify()?;
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             modes.into_iter().partition(|way| (way.runs_on)(&identify));
-        if let (Some(way), Some(_)) = (elsewhere.first(), mode) {
-            return Err(Failure::Usage(format!("{fs}:{way} does not run on {drive}")));
+        match (elsewhere.first(), mode) {
+            (Some(way), Some(_)) => {
+                return Err(Failure::Usage(format!("{fs}:{way} does not run on {drive}")));
+            }
+            _ if here.is_empty() => {
+                return Err(Failure::Usage(format!("no mode of {fs} runs on {drive}")));
+            }
+            _ => {}
         }
         let options = self.mount_options.clone();
         let volume = |technique| {

@@ -25,6 +25,8 @@ pub(super) struct Told {
     broken: Vec<String>,
     well: Vec<String>,
     is_partial: bool,
+    /// A place that was not tried because states are rejected elsewhere.
+    left_out: Option<&'static str>,
     /// There is a checker.
     is_judged: bool,
     /// Without one: the different trees of each place, by their digests.
@@ -106,8 +108,8 @@ impl Told {
     pub(super) fn new(run: &Run, json: bool, is_judged: bool) -> Self {
         let (steps, markers) = (operations(run), run.markers.len());
         let (broken, well, trees) = (Vec::new(), Vec::new(), Vec::new());
-        let (first, is_partial) = (None, false);
-        Self { json, steps, markers, first, broken, well, is_partial, is_judged, trees }
+        let (first, is_partial, left_out) = (None, false, None);
+        Self { json, steps, markers, first, broken, well, is_partial, left_out, is_judged, trees }
     }
 
     /// Whether there is a checker.
@@ -158,6 +160,11 @@ impl Told {
             true => out::heard(json(name, found)),
             false => out::heard(out::line(line(name, found, self.is_judged))),
         }
+    }
+
+    /// This place is not tried.
+    pub(super) fn leave_out(&mut self, name: &'static str) {
+        self.left_out = Some(name);
     }
 
     /// Whether a state was rejected.
@@ -248,6 +255,9 @@ impl Told {
         if self.is_broken() && !self.well.is_empty() {
             let (broken, well) = (self.broken.join(", "), self.well.join(", "));
             text += &format!("\nbroken on {broken}; not on {well}\n");
+        }
+        if let Some(name) = self.left_out {
+            text += &format!("\n{name} was not tried, since states are rejected without it\n");
         }
         if self.is_partial {
             text += "\nnot every state was looked at: see what was left out, and --every-state\n";

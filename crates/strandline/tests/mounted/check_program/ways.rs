@@ -184,6 +184,24 @@ fn a_program_that_fails_is_not_judged() {
     }
 }
 
+/// Places where nothing can be judged are no success, and the one that is left out is named.
+#[test]
+fn what_is_not_tried_is_said() {
+    let _alone = alone();
+    let check = ["--check", "grep -qx -e old -e new f"];
+    for (on, code, why) in [
+        (&["--on", "ext4", "--drive", "zn540"][..], 2, "no mode of ext4 runs on zn540"),
+        (&["--on", "fsync-fails"], 2, "fsync-fails: the program calls no fsync"),
+        (&["--on", "least,fsync-fails"], 1, "BROKEN"),
+    ] {
+        let (found, said) = ran(BROKEN, &[&check[..], on].concat());
+        assert!(found == Some(code) && said.contains(why), "{on:?}: {said}");
+    }
+    let synced_late = "printf new >f.tmp && mv f.tmp f && sync f";
+    let (_, said) = ran(synced_late, &[&check[..], &["--on", "least,fsync-fails"]].concat());
+    assert!(said.contains("fsync-fails was not tried"), "{said}");
+}
+
 #[test]
 fn a_marker_that_never_comes_is_a_warning() {
     let _alone = alone();
