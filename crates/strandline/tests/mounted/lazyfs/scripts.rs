@@ -1,14 +1,14 @@
 //! LazyFS's own examples of faults, from configuration files, and its command line as Jepsen and
 //! its scripts give it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::{Lazy, synced};
-use crate::mounting::{Disk, Rig, run};
+use crate::mounting::{Disk, NOBODY, Rig, run};
 
 fn injection(text: &str) -> String {
     format!("\n[[injection]]\n{text}\n")
@@ -135,6 +135,9 @@ fn jepsen_starts_it_and_loses_what_was_not_fsynced() {
     let rig = Rig::empty();
     let base = rig.image().with_file_name("db.lazyfs");
     fs::create_dir_all(base.join("data")).unwrap();
+    // The service's user, who is not the one who mounts.
+    chown(base.join("data"), Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::set_permissions(base.join("data"), Permissions::from_mode(0o710)).unwrap();
     let name = |name: &str| base.join(name).display().to_string();
     let config = format!(
         "[faults]\nfifo_path=\"{}\"\n# Not sure how to use this yet.\n\n[cache]\n\
@@ -164,6 +167,8 @@ fn jepsen_starts_it_and_loses_what_was_not_fsynced() {
     shell(mount);
     let found = shell("findmnt $POINT && mountpoint -q $POINT");
     assert!(found.contains("lazyfs"), "{found}");
+    let root = fs::metadata(rig.point()).unwrap();
+    assert_eq!((root.uid(), root.mode() & 0o777), (NOBODY, 0o710));
     let said = |what: &str| fs::read_to_string(base.join("log")).unwrap().contains(what);
     fs::write(rig.point().join("checkpointed"), "kept").unwrap();
     rig.eventually("it takes commands", || said("running LazyFS..."));
