@@ -257,9 +257,8 @@ pub(crate) trait WritePages: Change {
         let pinned = inode.inline().contains(Inline::PIN_FILE);
         let is_dir = inode.file_kind() == FileKind::Directory;
         let engine = self.engine();
-        let in_flight = engine.io.is_in_flight(addr);
         if pinned {
-            if in_flight {
+            if engine.io.is_in_flight(addr) {
                 engine.io.writer().drain().map_err(Error::from)?;
             }
             return Ok(true);
@@ -267,7 +266,7 @@ pub(crate) trait WritePages: Change {
         Ok(engine.options.mode == AllocationMode::Adaptive
             && !engine.options.oprw
             && !engine.is_sequential(addr)
-            && !in_flight
+            && !engine.io.is_in_flight(addr)
             && !is_dir
             && !engine.is_quota_file(ino)
             && (cause == Cause::Direct || engine.prefers_in_place(cause)))
