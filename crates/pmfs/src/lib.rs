@@ -26,3 +26,4 @@ mod recover;
 pub use mount::format::Format;
 pub use offline::mkfs;
 pub use ondisk::Corrupt;
+pub use recover::speed::{FILES as LOGS_FILLED, fill_logs};

@@ -150,7 +150,8 @@ impl Walk<'_> {
     fn block(&self, obj: ObjId, index: u64, found: &[u8]) -> Option<Verdict> {
         let object = &self.model.objects[obj];
         let Some(block) = object.blocks.get(&index) else {
-            let hole = found.iter().all(|&b| b == 0);
+            let zeroes = Block::zeroed();
+            let hole = *found == zeroes.bytes()[..found.len()];
             return (!hole).then(|| Verdict {
                 block: Some(index),
                 ..self.finding(obj, Damage::Garbage, "a hole".into(), head(found))

@@ -80,9 +80,10 @@ pub(crate) struct Change<'pm> {
 }
 
 /// Contents of a file up to this offset stay in the cache, if they are durable there: as much as
-/// the second-level caches of today's server processors hold. More would only empty it. The offset
-/// decides and not the size, so that a page goes the same way while its file grows: streams to
-/// lines that the cache has changed reach two thirds of what others do.
+/// the second-level caches of today's server processors hold. More would only empty it, and so
+/// would a call that brings as much, since its source is in the cache, too. The offset decides and
+/// not the size, so that a page goes the same way while its file grows: streams to lines that the
+/// cache has changed reach two thirds of what others do.
 const CACHED_MAX: u64 = 2 << 20;
 /// Room for the patches of most calls, so that it grows once.
 const PATCHES_ROOM: usize = 256;
@@ -94,9 +95,10 @@ impl<'pm> Change<'pm> {
         Self { pm, stored: Group::new(), patches: Vec::new(), is_cached: false }
     }
 
-    /// One that stores contents of a file that end at this offset.
-    pub(crate) fn of_file(pm: &'pm dyn Pm, end: u64) -> Self {
-        Self { is_cached: end <= CACHED_MAX, ..Self::new(pm) }
+    /// One that stores `len` bytes of contents of a file that end at this offset.
+    pub(crate) fn of_file(pm: &'pm dyn Pm, end: u64, len: usize) -> Self {
+        let has_room = (len as u64) < CACHED_MAX;
+        Self { is_cached: end <= CACHED_MAX && has_room, ..Self::new(pm) }
     }
 
     /// Stores bytes past the cache: contents, whole blocks.

@@ -34,7 +34,7 @@ impl Pmfs {
             return Err(Errno::NOSPC.into());
         }
         let data = &data[..(end - offset) as usize];
-        let mut change = Change::of_file(&*self.pm, end);
+        let mut change = Change::of_file(&*self.pm, end, data.len());
         zero_between(inode, &mut change, inode.raw.size.get(), offset);
         let new: Vec<_> = extents(first, taken.runs()).collect();
         let read = |page: u64, to: &mut [u8]| self.read_inode(inode, page * BLOCK, to);

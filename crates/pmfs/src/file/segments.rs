@@ -127,7 +127,7 @@ impl Pmfs {
         let old = merged(&inode.map, held.iter().map(|held| &**held), (first, behind));
         let new: Vec<Extent> = super::copy::extents(first, taken.runs()).collect();
         let new: Vec<Extent> = new.into_iter().flat_map(split).collect();
-        let mut change = Change::of_file(&*self.pm, end);
+        let mut change = Change::of_file(&*self.pm, end, data.len());
         let size = inode.raw.size.get();
         let read = |page: u64, to: &mut [u8]| self.copy_out(&old, size, page * BLOCK, to);
         new.iter().for_each(|to| super::copy::stream_pages(&mut change, to, (offset, data), &read));

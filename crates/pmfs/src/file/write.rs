@@ -59,7 +59,7 @@ impl Pmfs {
             return Err(Errno::NOSPC.into());
         }
         let data = &data[..(end - offset) as usize];
-        let mut change = Change::of_file(&*self.pm, end);
+        let mut change = Change::of_file(&*self.pm, end, data.len());
         zero_between(inode, &mut change, inode.raw.size.get(), offset);
         for extent in inode.map.within(offset / BLOCK, end.div_ceil(BLOCK)) {
             stream_part(&mut change, &extent, offset, data);

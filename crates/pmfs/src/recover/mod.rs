@@ -6,8 +6,7 @@
 //! recovery that is cut itself begins again: finishing a record or freeing an inode twice is the
 //! same as once.
 
-#[cfg(test)]
-mod speed;
+pub(crate) mod speed;
 
 use std::sync::Arc;
 

@@ -4,8 +4,9 @@
 //! As there, a file is made anew for `write` and written again from the front for `rewrite`; making
 //! and closing it is not part of the time, and neither is what follows but the fsync of `-e`. Each
 //! cell is measured several times, on all places in turn, forth and back, since each finds the
-//! caches as the one before left them. Its figure is the best of them, as that of the memory's
-//! floors is, so that a busy machine spoils neither.
+//! caches as the one before left them. A file's time is the sum of the best times of its parts of
+//! [`PART`], as the memory's floors are the best of several rounds: a large file takes longer to
+//! write than a busy machine lets any program run, so that no round of it is without a pause.
 
 mod picture;
 mod place;
@@ -14,6 +15,7 @@ mod table;
 use cores::Nanos;
 use serde::Serialize;
 
+use place::File;
 pub use place::Place;
 
 use super::Spread;
@@ -29,6 +31,8 @@ const RECORD_MIN: u64 = 64 * KIB;
 /// Small files are written more often: so many bytes in all, within these rounds.
 const BYTES: u64 = 64 << 20;
 const ROUNDS: (u64, u64) = (4, 32);
+/// What is timed by itself, or a record where that is longer.
+const PART: u64 = 1 << 20;
 
 /// One cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -156,25 +160,57 @@ impl Job {
     }
 }
 
-/// The best rates of both tests on each place, in bytes per second.
+/// The rates of both tests on each place, in bytes per second.
 fn measure(places: &[Place], cell: Cell, durable: Durable, record: &[u8]) -> Result<[Vec<f64>; 2]> {
-    let mut best = [vec![0.0_f64; places.len()], vec![0.0; places.len()]];
+    let mut best = [vec![Parts::default(); places.len()], vec![Parts::default(); places.len()]];
     for round in 0..(BYTES / cell.file).clamp(ROUNDS.0, ROUNDS.1) as usize {
         for turn in 0..places.len() {
             let at = if round.is_multiple_of(2) { turn } else { places.len() - 1 - turn };
             let file = places[at].create(durable)?;
             for best in &mut best {
-                let start = now_ns();
-                (0..cell.file).step_by(record.len()).try_for_each(|at| file.write(at, record))?;
-                if durable == Durable::Fsync {
-                    file.fsync()?;
-                }
-                best[at] = best[at].max(per_s(cell.file, now_ns() - start));
+                best[at].improve(&write(&file, cell.file, durable, record)?);
             }
             places[at].remove(file)?;
         }
     }
-    Ok(best)
+    Ok(best.map(|of| of.iter().map(|parts| per_s(cell.file, parts.sum())).collect()))
+}
+
+/// Writes a file of this size from its front; the times of its parts, and of the fsync.
+fn write(file: &File<'_>, bytes: u64, durable: Durable, record: &[u8]) -> Result<Vec<Nanos>> {
+    let mut took = Vec::new();
+    let mut start = now_ns();
+    let mut lap = |took: &mut Vec<Nanos>| {
+        let end = now_ns();
+        took.push(end - std::mem::replace(&mut start, end));
+    };
+    for at in (0..bytes).step_by(record.len()) {
+        file.write(at, record)?;
+        let end = at + record.len() as u64;
+        if end / PART > at / PART || end == bytes {
+            lap(&mut took);
+        }
+    }
+    if durable == Durable::Fsync {
+        file.fsync()?;
+        lap(&mut took);
+    }
+    Ok(took)
+}
+
+/// The least time that each part of a file took in any round.
+#[derive(Clone, Default)]
+struct Parts(Vec<Nanos>);
+
+impl Parts {
+    fn improve(&mut self, round: &[Nanos]) {
+        self.0.resize(round.len(), Nanos::MAX);
+        self.0.iter_mut().zip(round).for_each(|(best, took)| *best = (*best).min(*took));
+    }
+
+    fn sum(&self) -> Nanos {
+        self.0.iter().sum()
+    }
 }
 
 fn per_s(bytes: u64, took: Nanos) -> f64 {
@@ -237,6 +273,28 @@ mod tests {
         let all = cells(true);
         assert_eq!(all[0], Cell { file: 64 * KIB, record: 4 * KIB });
         assert_eq!(all[145], Cell { file: 512 << 20, record: 16 << 20 });
+    }
+
+    #[test]
+    fn a_pause_in_one_round_counts_in_none() {
+        let mut parts = Parts::default();
+        parts.improve(&[5, 900, 7]);
+        parts.improve(&[800, 6, 8]);
+        assert_eq!((parts.sum(), per_s(36, parts.sum())), (18, 2e9));
+    }
+
+    #[test]
+    fn parts_are_of_a_mebibyte_or_a_record() {
+        use drive::pm::{Domain, PmSim, PmState};
+        let pm = PmSim::power_on(PmState::new(4 << 20), Domain::Process);
+        let place = Place::Memory(pm);
+        let parts = |record: usize, durable| {
+            let file = place.create(durable).expect("memory");
+            write(&file, 4 << 20, durable, &vec![1; record]).expect("writes").len()
+        };
+        assert_eq!(parts(64 << 10, Durable::Buffered), 4);
+        assert_eq!(parts(2 << 20, Durable::Buffered), 2);
+        assert_eq!(parts(2 << 20, Durable::Fsync), 3);
     }
 
     #[test]
