@@ -4,7 +4,8 @@
 //! [`Undo`] is a drive that remembers. Before a command changes a block for the first time, the
 //! block's old contents are logged and the log is made durable. At the first change of a sequential
 //! zone, its whole contents and its write pointer are logged, because a zone can only be restored
-//! by resetting and rewriting it.
+//! by resetting and rewriting it. Of persistent memory a block is logged before the first store to
+//! it.
 //!
 //! The file is a header of 64 bytes and records of 32 bytes, some of them followed by a block, each
 //! with a checksum. A record torn by a crash ends the log; its block had not been changed yet.
@@ -20,6 +21,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::media::write_failure;
+use crate::pm::{Pm, PmUndo};
 use crate::{
     BLOCK_SIZE, Block, Blocks, Command, Completion, Drive, Identify, Lba, Output, Status, Zone,
     ZoneAction, ZoneKind, ZoneState,
@@ -136,6 +138,13 @@ pub enum UndoError {
 /// # }
 /// ```
 pub struct Undo {
+    log: Arc<Log>,
+    /// The drive's persistent memory, if it has one, which remembers as well.
+    pm: Option<Arc<dyn Pm>>,
+}
+
+/// What is remembered of a drive.
+pub(crate) struct Log {
     below: Arc<dyn Drive>,
     identify: Identify,
     /// Held while a command is submitted and the blocks that it changes are logged.
@@ -144,6 +153,8 @@ pub struct Undo {
 
 struct State {
     log: File,
+    /// A store could not be logged, so none is done any more.
+    failed: bool,
     /// Blocks in the log, and zones by their first block.
     logged: BTreeSet<u64>,
     zones: BTreeSet<u64>,
@@ -174,8 +185,23 @@ impl Undo {
         log.write_all(header.as_bytes())?;
         log.sync_all()?;
         let (logged, zones, done) = (BTreeSet::new(), BTreeSet::new(), Done::new());
-        let state = Mutex::named("undo log", State { log, logged, zones, done });
-        Ok(Self { below, identify, state })
+        let state = State { log, failed: false, logged, zones, done };
+        let pm = below.pm();
+        let log = Arc::new(Log { below, identify, state: Mutex::named("undo log", state) });
+        let pm = pm.map(|pm| PmUndo::new(pm, log.clone()) as Arc<dyn Pm>);
+        Ok(Self { log, pm })
+    }
+}
+
+impl Log {
+    /// Logs the blocks of so many bytes of the drive's memory. False if they must not be changed,
+    /// since this or an earlier one could not be logged.
+    pub(crate) fn keep(&self, at: u64, len: u64) -> bool {
+        let mut state = self.state.lock();
+        let (first, block) = (at / BLOCK_SIZE as u64, BLOCK_SIZE as u64);
+        let change = Command::Discard { lba: first, blocks: (at + len).div_ceil(block) - first };
+        state.failed = state.failed || self.remember(&mut state, 0, &change).is_err();
+        !state.failed
     }
 
     /// Runs a command of our own on `queue` and waits for it.
@@ -278,14 +304,14 @@ impl Undo {
 
 impl Drive for Undo {
     fn identify(&self) -> &Identify {
-        &self.identify
+        &self.log.identify
     }
 
     fn submit(&self, queue: u16, cid: u16, command: Command) {
-        let mut state = self.state.lock();
-        match self.remember(&mut state, queue, &command) {
+        let mut state = self.log.state.lock();
+        match self.log.remember(&mut state, queue, &command) {
             Ok(()) => {
-                if let Some(answer) = self.below.issue(queue, cid, command) {
+                if let Some(answer) = self.log.below.issue(queue, cid, command) {
                     state.done.push_back((queue, answer));
                 }
             }
@@ -294,16 +320,20 @@ impl Drive for Undo {
     }
 
     fn poll(&self, queue: u16) -> Option<Completion> {
-        let mut state = self.state.lock();
+        let mut state = self.log.state.lock();
         let at = state.done.iter().position(|(of, _)| *of == queue);
         match at.and_then(|at| state.done.remove(at)) {
             Some((_, completion)) => Some(completion),
-            None => self.below.poll(queue),
+            None => self.log.below.poll(queue),
         }
     }
 
     fn wait(&self, queue: u16) -> Option<Completion> {
-        self.poll(queue).or_else(|| self.below.wait(queue))
+        self.poll(queue).or_else(|| self.log.below.wait(queue))
+    }
+
+    fn pm(&self) -> Option<Arc<dyn Pm>> {
+        self.pm.clone()
     }
 }
 

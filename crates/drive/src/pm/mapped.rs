@@ -7,19 +7,20 @@
 //! are issued. The assembly keeps the order of stores, and that is what counts there.
 //!
 //! Space is allocated before it is mapped: a store into a hole on a full file system would be a
-//! SIGBUS. Pages are touched on first use, so that opening takes no time. The file is locked
-//! against a second opening; one who truncates it nevertheless kills this process.
+//! SIGBUS. Pages are touched on first use, so that opening takes no time; on tmpfs they are made
+//! large, so that one fault and one place in the TLB are for 2 MiB. The file is locked against a
+//! second opening; one who truncates it nevertheless kills this process.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use thiserror::Error;
 
 use super::arch::{self, Flush};
-use super::regions::{Mapping, Share};
+use super::regions::{LARGE_PAGE, Mapping, Share};
 use super::{Domain, LINE, Pm, PmAccess, PmInfo, PmNode, WORD, whole_lines};
 use crate::BLOCK_SIZE;
 
@@ -78,7 +79,9 @@ impl Mapped {
         }
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         let file = file.map_err(failed)?;
-        allocate(&file, bytes.next_multiple_of(BLOCK)).map_err(|error| {
+        let bytes = bytes.next_multiple_of(BLOCK);
+        make_large(&file, bytes);
+        allocate(&file, bytes).map_err(|error| {
             // Half a file would look like a smaller memory.
             let _ = std::fs::remove_file(path);
             failed(error)
@@ -297,6 +300,30 @@ fn open(path: &Path, access: PmAccess) -> Result<(File, u64), PmError> {
         allocate(&file, bytes).map_err(failed)?;
     }
     Ok((file, bytes))
+}
+
+/// `TMPFS_MAGIC` of `linux/magic.h`.
+const TMPFS: u64 = 0x0102_1994;
+
+/// Gives a new file on tmpfs large pages, as far as there are any: it allocates small ones, unless
+/// mounted with `huge=`, and each then costs a fault and a place in the TLB. What fails here is
+/// only slower.
+fn make_large(file: &File, bytes: u64) {
+    let large = LARGE_PAGE as u64;
+    let whole = bytes / large * large;
+    if whole == 0 || !fstatfs(file).is_ok_and(|on| on.f_type as u64 == TMPFS) {
+        return;
+    }
+    // Only what is there in part is made whole.
+    let touch = |at| fallocate(file, FallocateFlags::empty(), at, BLOCK).is_ok();
+    if !(0..whole).step_by(LARGE_PAGE).all(touch) {
+        return;
+    }
+    if let Ok(mapping) = Mapping::reserve(whole as usize)
+        && mapping.map(0, whole as usize, file, Share::Shared).is_ok()
+    {
+        let _may_have_stopped = mapping.collapse();
+    }
 }
 
 /// Gives a file all its space now. A file system that cannot do that gets the length only.

@@ -22,6 +22,7 @@ mod overlay;
 mod regions;
 pub mod sim;
 pub mod typed;
+mod undo;
 
 use std::io;
 use std::ops::Range;
@@ -33,6 +34,7 @@ pub use fault::{PmFault, PmFaulty};
 pub use mapped::{Mapped, PmError};
 pub use overlay::PmOverlay;
 pub use sim::{Pending, PmObserver, PmSim, PmState};
+pub(crate) use undo::PmUndo;
 
 /// Bytes of a cache line, the unit of write-back.
 pub const LINE: u64 = 64;

@@ -16,8 +16,14 @@ pub(super) enum Share {
     Private,
 }
 
+/// Size of a large page of most processors.
+pub(super) const LARGE_PAGE: usize = 2 << 20;
+
 /// A range of addresses, into which files are mapped. Unmapped when dropped.
 pub(super) struct Mapping {
+    /// What was reserved.
+    reserved: (NonNull<u8>, usize),
+    /// The part in use, which begins where a large page may.
     base: NonNull<u8>,
     len: usize,
 }
@@ -31,10 +37,14 @@ impl Mapping {
     /// Addresses for `len` bytes, with nothing there yet.
     pub(super) fn reserve(len: usize) -> io::Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let all = len.checked_add(LARGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: the kernel chooses addresses that nobody uses.
-        let at = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
-        let base = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len })
+        let at = unsafe { mmap_anonymous(ptr::null_mut(), all, ProtFlags::empty(), flags) }?;
+        let at: NonNull<u8> = NonNull::new(at.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let ahead = at.as_ptr().addr().next_multiple_of(LARGE_PAGE) - at.as_ptr().addr();
+        // SAFETY: `ahead` is less than what was reserved in addition.
+        let base = unsafe { at.add(ahead) };
+        Ok(Self { reserved: (at, all), base, len })
     }
 
     /// Maps the first `len` bytes of `file` at offset `at`. True if what is written back in the
@@ -73,6 +83,14 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(at as usize) }
     }
 
+    /// Makes large pages of what is there, as far as the kernel has them (`MADV_COLLAPSE`, Linux
+    /// 6.1, which needs no permission in sysfs or from the mount). False if it stopped before the
+    /// end.
+    pub(super) fn collapse(&self) -> bool {
+        // SAFETY: the whole range is mapped; its contents stay as they are.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_COLLAPSE) == 0 }
+    }
+
     /// Writes everything to the files' own media.
     pub(super) fn sync(&self) -> io::Result<()> {
         // SAFETY: the whole range is mapped; its contents stay as they are.
@@ -84,6 +102,6 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: nothing refers to the range any more. Unmapping a whole mapping does not fail.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        let _ = unsafe { munmap(self.reserved.0.as_ptr().cast(), self.reserved.1) };
     }
 }

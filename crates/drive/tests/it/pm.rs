@@ -1,12 +1,14 @@
 //! Persistent memory, mapped and simulated: what is stored is read, and what survives is what the
 //! model says.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use drive::pm::{
     Domain, LINE, Mapped, Pm, PmAccess, PmDrive, PmError, PmFault, PmFaulty, PmSim, PmState,
 };
+use drive::undo::{Undo, undo};
 use drive::{Block, Command, Drive, Output};
 
 const BYTES: u64 = 1 << 16;
@@ -204,6 +206,73 @@ fn blocks_are_the_same_bytes() {
     let data = [Block::zeroed()].into_iter().collect();
     let write = Command::Write { lba: 3, data, fua: false };
     assert!(private.issue(0, 1, write).is_some_and(|done| done.result.is_err()));
+}
+
+/// Bytes of a memory, all of them.
+fn all(pm: &dyn Pm) -> Vec<u8> {
+    let mut bytes = vec![0; pm.info().bytes as usize];
+    pm.read(0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn what_memory_held_can_be_put_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    let sim = PmSim::power_on(PmState::new(64 << 10), Domain::Process);
+    sim.store(100, b"before");
+    let before = all(&*sim);
+    let below: Arc<dyn Drive> = PmDrive::new(sim.clone(), PmAccess::Write);
+    {
+        let log = std::fs::File::create_new(&path).expect("a log");
+        let pm = Undo::new(below.clone(), log).expect("a log").pm().expect("a memory");
+        pm.store(100, b"behind");
+        pm.store(4090, b"two blocks");
+        pm.stream(20 << 10, &[7; 4096]);
+        pm.store_word(32 << 10, 1);
+        pm.fence();
+        pm.sync().expect("everything was logged");
+        assert_eq!(all(&*pm), all(&*sim), "it is stored at once");
+    }
+    assert_ne!(all(&*sim), before);
+    let done = undo(&below, std::fs::File::open(&path).expect("the log")).expect("put back");
+    assert_eq!((done.blocks, all(&*sim)), (4, before));
+}
+
+#[test]
+fn what_cannot_be_logged_is_not_changed() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let log = memfd_create("log", MemfdFlags::ALLOW_SEALING).expect("a log");
+    let log = std::fs::File::from(log);
+    let sim = PmSim::power_on(PmState::new(64 << 10), Domain::Process);
+    let below: Arc<dyn Drive> = PmDrive::new(sim.clone(), PmAccess::Write);
+    let drive = Undo::new(below, log.try_clone().expect("a descriptor")).expect("a log");
+    let pm = drive.pm().expect("a memory");
+    pm.store(0, b"logged");
+    fcntl_add_seals(&log, SealFlags::WRITE).expect("sealed");
+    let before = all(&*sim);
+    pm.store(8192, b"not logged");
+    pm.store(0, b"though logged before");
+    assert!(all(&*sim) == before && pm.sync().is_err());
+}
+
+#[test]
+fn a_memory_of_any_size_is_whole_and_zero() -> Result<(), PmError> {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("/dev/shm");
+    for bytes in [4096, (2 << 20) - 1, 2 << 20, (6 << 20) + 4097] {
+        let path = dir.path().join(bytes.to_string());
+        Mapped::create(&path, bytes)?;
+        let found = std::fs::metadata(&path).expect("there");
+        let whole = bytes.next_multiple_of(4096);
+        assert_eq!((found.len(), found.blocks() * 512), (whole, whole), "{bytes}");
+        let pm = Mapped::open(&[&path], PmAccess::Write)?;
+        assert!(all(&pm).iter().all(|&byte| byte == 0));
+        pm.store(whole - 5, b"end");
+        drop(pm);
+        let pm = Mapped::open(&[&path], PmAccess::Private)?;
+        assert!(all(&pm).ends_with(b"end\0\0"));
+    }
+    Ok(())
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub struct Format;
 
 /// The memory behind a drive.
 fn memory(drive: &Arc<dyn Drive>) -> Result<Arc<dyn Pm>> {
-    let needs = "pmfs needs persistent memory, not a block drive, nor one with an undo log";
+    let needs = "pmfs needs persistent memory, not a block drive";
     drive.pm().ok_or_else(|| Error::Usage(needs.into()))
 }
 

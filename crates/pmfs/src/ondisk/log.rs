@@ -218,12 +218,14 @@ impl Entry {
             return wrong("line", line, "in the page");
         };
         let lines = u64::from(head.lines);
-        let Some(bytes) = rest.get(..(lines * LINE) as usize).filter(|bytes| !bytes.is_empty())
-        else {
+        let bytes = rest.get(..(lines * LINE) as usize).unwrap_or(&[]);
+        let Some((first, more)) = bytes.split_first_chunk::<{ LINE as usize }>() else {
             return wrong("lines", lines, "1 and more, within the page");
         };
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..4]), &[0; 4]);
-        if crc32c::crc32c_append(crc, &bytes[8..]) != head.crc.get() {
+        // In one piece, which for a line takes half the time of three.
+        let mut first = *first;
+        first[4..8].fill(0);
+        if crc32c::crc32c_append(crc32c::crc32c(&first), more) != head.crc.get() {
             return wrong("checksum", head.crc.get().into(), "that of its bytes");
         }
         // The next ones are counted on from it.

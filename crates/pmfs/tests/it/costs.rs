@@ -33,12 +33,17 @@ sync
 read o 0+4096
 ";
 
+/// Nanoseconds: 100 ticks a second are the fewest.
+const TICK_MAX: u64 = 11_000_000;
+
 fn costs(design: &str) -> String {
     let sim = PmSim::power_on(Start::new(design).state, Domain::Memory);
     let fs = mount(sim.clone()).expect("mount");
     let mut session = Session::new(&*fs);
     let mut table = String::new();
     for op in parse(OPS).expect("operations") {
+        // Times are the kernel's ticks. What a call does not change it does not write.
+        cores::sleep(TICK_MAX);
         let before = sim.counts();
         session.apply(&op).unwrap_or_else(|errno| panic!("{op}: {errno}"));
         let now = sim.counts();

@@ -36,6 +36,8 @@ pub struct Stage {
     empty: Left,
     /// A nearly full one, on a drive with zones, for structures that need it.
     nearly_full: Option<Left>,
+    /// How many bytes of an overwrite under way a cut leaves old or new as a whole.
+    unit: usize,
     /// Decides what the scenario's threads do.
     seed: u64,
 }
@@ -152,6 +154,7 @@ pub fn explore(
     let make = make.ok_or_else(|| Error::Usage("a file system without techniques".into()))?;
     let more = &extra.features;
     let empty = volumes::empty(format, make, more)?;
+    let unit = volumes::unit(make, &empty);
     let nearly_full =
         structure.zoned.then(|| volumes::nearly_full(format, make, more)).transpose()?;
     let options = [way.map_or("", |way| way.options), &extra.mount_opts];
@@ -161,7 +164,7 @@ pub fn explore(
     for seed in (0..count).map(|n| first.wrapping_add(n)) {
         let (empty, nearly_full) = (empty.clone(), nearly_full.clone());
         let options = options.to_owned();
-        let stage = Arc::new(Stage { format, options, empty, nearly_full, seed });
+        let stage = Arc::new(Stage { format, options, empty, nearly_full, unit, seed });
         let (check, switched) = one(structure, &stage)?;
         switches += switched;
         if let Err(what) = check {

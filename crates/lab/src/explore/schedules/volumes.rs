@@ -32,6 +32,18 @@ pub(super) fn empty(format: &'static dyn Format, way: &Technique, more: &str) ->
     Ok(made(DRIVE, format, way, more)?.power_off())
 }
 
+/// How many bytes of an overwrite under way a cut leaves old or new as a whole: with calls that
+/// are durable when they return, but whose contents are not atomic, what the medium never tears.
+pub(super) fn unit(way: &Technique, empty: &Left) -> usize {
+    let medium = empty.power_on(Timing::Instant, 1);
+    let drive = medium.drive();
+    let promise = (way.promise)(drive.identify());
+    match promise.at_return && !promise.atomic {
+        true => drive.identify().atomic_write as usize,
+        false => BLOCK_SIZE,
+    }
+}
+
 /// Whether it makes volumes on drives with zones.
 pub(super) fn takes_zones(format: &'static dyn Format) -> Result<bool> {
     let ssd = rig::new_drive(&rig::unkind(ZONED, 0)?, Timing::Instant, 1)?;
@@ -144,13 +156,26 @@ pub(super) fn pages_of(
     ino: Ino,
     pages: usize,
 ) -> std::result::Result<Vec<u8>, String> {
+    units_of(fs, ino, pages, BLOCK_SIZE)
+}
+
+/// The letter that fills each `unit` bytes of what there is of a file.
+fn units_of(
+    fs: &dyn Volume,
+    ino: Ino,
+    pages: usize,
+    unit: usize,
+) -> std::result::Result<Vec<u8>, String> {
     let mut data = vec![0; pages * BLOCK_SIZE];
     let len = said("read", fs.read(ino, 0, &mut data))?;
     data[..len]
-        .chunks(BLOCK_SIZE)
-        .map(|page| {
-            let letter = page.first().copied().unwrap_or(0);
-            must(page.iter().all(|&byte| byte == letter), || "a page is torn".to_owned())?;
+        .chunks(unit)
+        .map(|part| {
+            let letter = part.first().copied().unwrap_or(0);
+            must(part.iter().all(|&byte| byte == letter), || {
+                let what = if unit == BLOCK_SIZE { "page" } else { "word" };
+                format!("a {what} is torn")
+            })?;
             Ok(letter)
         })
         .collect()
@@ -271,8 +296,9 @@ pub(super) const CHECKPOINT: Structure = Structure {
         let Some(state) = left.lock().take() else { return Ok(()) };
         stage.after_cut(state, |fs| {
             let file = said("file", fs.lookup(fs.root(), b"file"))?.ino;
-            let letters = pages_of(fs, file, 3)?;
-            let known = letters.len() == 2 && letters.iter().all(|letter| b"abc".contains(letter));
+            let letters = units_of(fs, file, 3, stage.unit)?;
+            let is_long = letters.len() * stage.unit == 2 * BLOCK_SIZE;
+            let known = is_long && letters.iter().all(|letter| b"abc".contains(letter));
             must(known, || format!("it was synced, and holds {letters:?}"))
         })?;
         volume.end()

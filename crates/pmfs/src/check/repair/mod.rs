@@ -35,10 +35,12 @@ pub(crate) fn repair(pm: Arc<dyn Pm>) -> Result<Repaired> {
 
 fn repair_on(pm: Arc<dyn Pm>) -> Result<Repaired> {
     let mut notes = voids::void(&*pm)?;
-    let recovered = Image::open(pm)?.recover().map_err(vfs::Error::from)?;
+    let recovered = Image::open(pm.clone())?.recover().map_err(vfs::Error::from)?;
     let recovery = recovered.recovery;
     let fs = Pmfs::new(recovered, MountOptions::default());
     let reconnected = names::agree(&fs, &mut notes)?;
     vfs::FileSystem::unmount(&fs)?;
+    // A memory with an undo log that could not be written has not been changed.
+    pm.sync().map_err(|error| vfs::Error::caused(vfs::Errno::IO, error))?;
     Ok(Repaired { reconnected, notes, recovery, ..Repaired::default() })
 }
