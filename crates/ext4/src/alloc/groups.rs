@@ -26,11 +26,13 @@ use vfs::op::Stop;
 /// All groups of a volume.
 pub(crate) struct Groups {
     groups: Box<[Mutex<GroupState>]>,
+    /// Where the inode table of each begins. Mounted, none moves, so this needs no lock.
+    tables: Box<[FsBlock]>,
     /// For each group, blocks that the allocator can take: to pass over full groups without their
     /// locks. A hint.
     free: Box<[Line]>,
     /// The blocks with the descriptors, as the running transaction has them. Taken within a group.
-    table: Box<[Mutex<Block>]>,
+    descs: Box<[Mutex<Block>]>,
 }
 
 /// One group behind its lock.
@@ -59,6 +61,7 @@ impl Groups {
         let first = sb.super_block() + 1;
         let mut groups = Vec::with_capacity(sb.groups as usize);
         let mut free = Vec::with_capacity(sb.groups as usize);
+        let mut tables = Vec::with_capacity(sb.groups as usize);
         for group in 0..sb.groups {
             let (at, byte) = sb.desc_place(group);
             let bytes = &table[(at - first) as usize][byte..];
@@ -66,6 +69,7 @@ impl Groups {
             desc.verify(sb.checksums, group, sb.desc_size, at)?;
             check_places(sb, &desc, at)?;
             free.push(Line::new(desc.free_clusters().into()));
+            tables.push(desc.inode_table());
             let state = GroupState { desc, bitmaps: None };
             groups.push(Mutex::ranked(Rank::Group, "ext4 group", state).keyed(group.into()));
         }
@@ -73,12 +77,18 @@ impl Groups {
         let keys = u64::from(u32::MAX) + 1..;
         let table = table.into_iter().zip(keys);
         let lock = |(block, key)| Mutex::ranked(Rank::Group, "ext4 group table", block).keyed(key);
-        Ok(Self { groups: groups.into(), free: free.into(), table: table.map(lock).collect() })
+        let descs = table.map(lock).collect();
+        Ok(Self { groups: groups.into(), tables: tables.into(), free: free.into(), descs })
     }
 
     /// The lock of `group`, which is one of the volume.
     pub(crate) fn lock(&self, group: Group) -> MutexGuard<'_, GroupState> {
         self.groups[group as usize].lock()
+    }
+
+    /// Where the inode table of `group` begins.
+    pub(crate) fn inode_table(&self, group: Group) -> FsBlock {
+        self.tables[group as usize]
     }
 
     /// How many there are.
@@ -107,7 +117,7 @@ impl Groups {
     ) {
         desc.seal(sb.checksums, group, sb.desc_size);
         let (at, byte) = sb.desc_place(group);
-        let mut block = self.table[(at - sb.super_block() - 1) as usize].lock();
+        let mut block = self.descs[(at - sb.super_block() - 1) as usize].lock();
         desc.emit(&mut block.make_mut()[byte..], sb.desc_size);
         log(at, block.clone());
     }
@@ -176,17 +186,19 @@ impl Groups {
         }
     }
 
-    /// Takes an inode out of the allocator's bits of `group`, the first free one.
-    pub(crate) fn take_inode_in(&self, sb: &Superblock, group: Group) -> Step<Option<Ino>> {
+    /// Takes an inode out of the allocator's bits of `group`, the first free one. Also whether its
+    /// block of the table is in use.
+    pub(crate) fn take_inode_in(&self, sb: &Superblock, group: Group) -> Step<Option<(Ino, bool)>> {
         let mut state = self.lock(group);
         if state.desc.free_inodes() == 0 {
             return Ok(None);
         }
+        let used = state.used_inodes(sb);
         let bitmaps = state.bitmaps.as_mut().ok_or(Stop::Want(Want::Group(group)))?;
         let free = bitmap::first_free(&bitmaps.inodes_taken[..], 0..sb.inodes_per_group);
         Ok(free.map(|index| {
             bitmap::set(bitmaps.inodes_taken.make_mut(), index);
-            sb.ino_of(group, index)
+            (sb.ino_of(group, index), sb.first_beside(index) < used)
         }))
     }
 
@@ -270,6 +282,11 @@ impl Bitmaps {
 }
 
 impl GroupState {
+    /// Inodes at the start of the table that have been used. Never fewer.
+    pub(crate) fn used_inodes(&self, sb: &Superblock) -> u32 {
+        sb.inodes_per_group.saturating_sub(self.desc.itable_unused())
+    }
+
     /// Whether the bitmaps are as the drive has them, or have to be made up.
     pub(crate) fn is_fresh(&self) -> (bool, bool) {
         (self.desc.has(BLOCK_UNINIT), self.desc.has(INODE_UNINIT))

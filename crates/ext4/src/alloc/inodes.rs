@@ -12,6 +12,8 @@ pub(crate) struct Number<'v> {
     groups: &'v Groups,
     sb: &'v Superblock,
     ino: Ino,
+    /// Its block of the table was in use when it was taken.
+    has_block: bool,
 }
 
 impl Number<'_> {
@@ -19,9 +21,11 @@ impl Number<'_> {
         self.ino
     }
 
-    /// The number, of an inode that is made now.
-    pub(crate) fn into_used(self) -> Ino {
-        std::mem::ManuallyDrop::new(self).ino
+    /// The number, of an inode that is made now, and whether its block of the table is in use for
+    /// sure.
+    pub(crate) fn into_used(self) -> (Ino, bool) {
+        let number = std::mem::ManuallyDrop::new(self);
+        (number.ino, number.has_block)
     }
 }
 
@@ -40,8 +44,8 @@ impl Groups {
     ) -> Step<Option<Number<'v>>> {
         for distance in 0..self.count() {
             let group = (first + distance) % self.count();
-            if let Some(ino) = self.take_inode_in(sb, group)? {
-                return Ok(Some(Number { groups: self, sb, ino }));
+            if let Some((ino, has_block)) = self.take_inode_in(sb, group)? {
+                return Ok(Some(Number { groups: self, sb, ino, has_block }));
             }
         }
         Ok(None)

@@ -209,10 +209,11 @@ impl Drop for Changes<'_> {
 }
 
 impl Engine {
-    /// Inodes at the start of the group's table that have been used.
-    pub(crate) fn used_inodes(&self, group: Group) -> u32 {
-        let unused = self.groups.lock(group).desc.itable_unused();
-        self.sb.inodes_per_group.saturating_sub(unused)
+    /// Whether the block of the inode table that has `ino` was ever used.
+    pub(crate) fn has_table_block(&self, ino: Ino) -> crate::error::Result<bool> {
+        let place = self.sb.inode_place(ino)?;
+        let used = self.groups.lock(place.group).used_inodes(&self.sb);
+        Ok(self.sb.first_beside(place.index) < used)
     }
 
     fn write_inode(&self, handle: &mut Handle<'_>, ino: Ino, write: impl FnOnce(&mut [u8])) {
@@ -231,11 +232,10 @@ impl Engine {
         let NewSlot { ino, is_dir, dtime } = *new;
         let Ok(place) = self.sb.inode_place(ino) else { return };
         let mut state = self.groups.lock(place.group);
+        let used = state.used_inodes(&self.sb);
         let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
         let (at, byte) = self.sb.inode_at(desc.inode_table(), place.index);
-        let first = place.index - byte as u32 / self.sb.inode_size;
-        let used = self.sb.inodes_per_group.saturating_sub(desc.itable_unused());
-        if first >= used {
+        if self.sb.first_beside(place.index) >= used {
             handle.create(at, (), Block::zeroed());
         }
         self.edit(handle, at, |block| {

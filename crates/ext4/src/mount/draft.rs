@@ -339,8 +339,10 @@ impl<'a, 'v> Draft<'a, 'v> {
             self.changes.kept = Some(number);
             return Err(stop);
         }
-        let ino = number.into_used();
-        self.use_inode(ino, is_dir)?;
+        let (ino, has_block) = number.into_used();
+        self.changes.made.push((ino, is_dir));
+        let has_block = has_block || self.volume().has_table_block(ino)?;
+        self.use_table(ino, has_block)?;
         Ok(ino)
     }
 
@@ -365,15 +367,14 @@ impl<'a, 'v> Draft<'a, 'v> {
         let engine = self.volume();
         self.changes.made.push((ino, is_dir));
         self.shard(ino)?;
-        let (_, byte) = engine.inode_slot(ino)?;
-        let place = engine.sb.inode_place(ino)?;
-        let first = place.index - byte as u32 / engine.sb.inode_size;
-        let used = engine.used_inodes(place.group);
-        // A block of the table that was never used is made when this is applied.
-        if first < used {
-            self.changes.pin(ino)?;
-        }
-        Ok(())
+        let has_block = engine.has_table_block(ino)?;
+        self.use_table(ino, has_block)
+    }
+
+    /// Keeps the new inode's block of the table in memory. One that was never used is made when
+    /// this is applied.
+    fn use_table(&mut self, ino: Ino, has_block: bool) -> Step<()> {
+        if has_block { self.changes.pin(ino) } else { Ok(()) }
     }
 
     /// The new inode `ino`.

@@ -167,8 +167,7 @@ impl Engine {
     /// Where inode `ino` is in its group's table: the block, and the byte in it.
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<(FsBlock, usize)> {
         let place = self.sb.inode_place(ino)?;
-        let table = self.groups.lock(place.group).desc.inode_table();
-        Ok(self.sb.inode_at(table, place.index))
+        Ok(self.sb.inode_at(self.groups.inode_table(place.group), place.index))
     }
 
     /// Keeps blocks that transaction `id` has freed until it is committed.

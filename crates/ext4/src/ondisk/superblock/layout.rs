@@ -191,6 +191,11 @@ impl Superblock {
         (table + byte / size, (byte % size) as usize)
     }
 
+    /// The first inode of a group in the same block of the table as inode `index`.
+    pub fn first_beside(&self, index: u32) -> u32 {
+        index - index % (self.block_size / self.inode_size)
+    }
+
     /// The number of inode `index` of `group`.
     pub fn ino_of(&self, group: Group, index: u32) -> Ino {
         group.wrapping_mul(self.inodes_per_group).wrapping_add(index).wrapping_add(1)
