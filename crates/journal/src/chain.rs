@@ -33,6 +33,13 @@ impl Frontier {
         true
     }
 
+    /// Includes all that `other` includes.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        for id in other.iter() {
+            self.add(id);
+        }
+    }
+
     /// Whether just this transaction is the newest of its area.
     pub(crate) fn has(&self, id: Id) -> bool {
         self.0.binary_search_by_key(&id.area, |own| own.area).is_ok_and(|at| self.0[at] == id)
@@ -141,15 +148,17 @@ impl Chain {
         Self { state: Mutex::ranked(Rank::Chain, "journal chain", state) }
     }
 
-    /// Whether the transaction is durable, whatever happens to others.
-    pub(crate) fn is_valid(&self, id: Id) -> bool {
-        self.state.lock().is_valid(id)
-    }
-
-    /// Whether all of these are.
+    /// Whether all of these are durable, whatever happens to others.
     pub(crate) fn are_valid(&self, of: &Frontier) -> bool {
         let state = self.state.lock();
         of.iter().all(|id| state.is_valid(id))
+    }
+
+    /// Adds to `wanted` those of `named` that are not valid. Whether it lacked any.
+    pub(crate) fn want(&self, wanted: &mut Frontier, named: &Frontier) -> bool {
+        let state = self.state.lock();
+        let more = named.iter().filter(|id| !state.is_valid(*id));
+        more.filter(|id| wanted.add(*id)).count() > 0
     }
 
     /// Adds to `wanted` what those of its transactions name that are committed and not valid.
@@ -213,7 +222,11 @@ mod tests {
         assert_eq!(wanted.as_slice(), [id(0, 5), id(1, 7)]);
         let other = [(id(1, 7), frontier(&[(0, 5)]))];
         assert_eq!(chain.committed(other.into_iter()), [id(0, 5), id(1, 7)]);
-        assert!(chain.is_valid(id(0, 5)) && !chain.is_valid(id(0, 6)));
+        assert!(chain.are_valid(&frontier(&[(0, 5)])) && !chain.are_valid(&frontier(&[(0, 6)])));
+        let mut wanted = frontier(&[(0, 6)]);
+        assert!(!chain.want(&mut wanted, &frontier(&[(0, 5), (0, 6), (1, 7)])));
+        assert!(chain.want(&mut wanted, &frontier(&[(0, 5), (1, 8)])));
+        assert_eq!(wanted.as_slice(), [id(0, 6), id(1, 8)]);
     }
 
     /// Figure 1 of the paper: (1,7) follows (2,2), and stands or falls with (0,4).

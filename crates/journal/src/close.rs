@@ -33,9 +33,8 @@ impl<C: Client> Journal<C> {
         {
             let mut all: Vec<_> = areas.iter().map(|area| area.running.lock()).collect();
             if let Some(wanted) = wanted {
-                let named = all.iter().flat_map(|running| running.marks.named.iter());
-                let more = named.filter(|id| !self.chain.is_valid(*id));
-                if more.filter(|id| wanted.add(*id)).count() > 0 {
+                let named = all.iter().flat_map(|running| running.marks.named.iter()).collect();
+                if self.chain.want(wanted, &named) {
                     return None;
                 }
             }

@@ -34,13 +34,6 @@ impl<C: Client> Journal<C> {
         self.run(Some(ino), Scope::Closure(changed.into_iter().collect()))
     }
 
-    /// Makes durable what the running transaction of an area has, but no data.
-    pub fn commit_area(&self, index: usize) -> Result<()> {
-        let Some(area) = self.areas.get(index) else { return Ok(()) };
-        let running = area.id(*area.gate.read());
-        self.commit(running)
-    }
-
     /// Makes everything durable that handles have changed, but no data.
     pub fn commit_all(&self) -> Result<()> {
         let all = self.areas.iter().map(|area| area.id(*area.gate.read()));

@@ -258,9 +258,11 @@ impl<C: Client> Journal<C> {
         self.areas.len()
     }
 
-    /// When the running transaction of an area began.
-    pub fn running_since(&self, area: usize) -> Nanos {
-        self.areas.get(area).map_or(0, |area| area.running.lock().since)
+    /// The running transaction of an area, and when it began. `None` if it has changed nothing.
+    pub fn running(&self, area: usize) -> Option<(Id, Nanos)> {
+        let area = self.areas.get(area)?;
+        let running = area.running.lock();
+        (!running.is_empty()).then(|| (area.id(running.tid), running.since))
     }
 
     /// Transactions committed since it was opened, of all areas.

@@ -7,9 +7,9 @@
 //! Where there are several areas, a caller that wants T durable needs T's *closure* durable: all
 //! transactions that T names and that are not valid, all that those name, and so on. Some of them
 //! are committed; the rest is running, or another thread commits it. The closure of a running
-//! transaction grows until it is closed, so the caller takes leads and gates, computes the closure
-//! again, and gives all up if it has grown. Where many cores share blocks it may grow each time, so
-//! the second attempt takes the leads of all areas: then it cannot grow.
+//! transaction grows until it is closed, so the caller computes it, takes leads and gates, computes
+//! it again, and gives all up if it has grown. Where many cores share blocks it may grow each time,
+//! so the last attempt takes the leads of all areas: then it cannot grow.
 //!
 //! Leads are taken in the order of areas, and given up before more are wanted: a thread that has
 //! one never waits for a lower one.
@@ -21,6 +21,9 @@ use crate::chain::Frontier;
 use crate::error::{Error, Result};
 use crate::transaction::{Closing, Id};
 use crate::{Client, Journal};
+
+/// How often a run takes the leads of a closure, before it takes those of all areas.
+const ATTEMPTS: usize = 3;
 
 /// What a run is to make durable.
 pub(crate) enum Scope {
@@ -61,12 +64,12 @@ impl<'j, C: Client> Lead<'j, C> {
             }
             Scope::Closure(wanted) => wanted.clone(),
         };
-        let mut is_second = false;
+        let mut attempts = 0;
         loop {
-            self.journal.chain.close(&mut wanted);
-            match is_second {
-                true => self.take_all(&mut wanted)?,
-                false => self.take(&wanted)?,
+            self.journal.foresee(&mut wanted);
+            match attempts < ATTEMPTS {
+                true => self.take(&wanted)?,
+                false => self.take_all(&mut wanted)?,
             }
             // What was committed while leads were waited for may name more.
             let mut known = wanted.clone();
@@ -79,7 +82,7 @@ impl<'j, C: Client> Lead<'j, C> {
                 return Self::some(closed);
             }
             self.give_up(|_| None);
-            is_second = true;
+            attempts += 1;
         }
     }
 
@@ -117,7 +120,7 @@ impl<'j, C: Client> Lead<'j, C> {
     }
 
     fn is_valid(&self, wanted: &Frontier) -> bool {
-        wanted.iter().all(|id| self.journal.chain.is_valid(id))
+        self.journal.chain.are_valid(wanted)
     }
 
     /// Others have committed all of it.
@@ -142,6 +145,31 @@ impl<'j, C: Client> Lead<'j, C> {
                 area.turns.lock().committed = committed;
             }
             area.stop_leading();
+        }
+    }
+}
+
+impl<C: Client> Journal<C> {
+    /// Adds to `wanted` all that its transactions depend on now. More may come until the running
+    /// ones of them are closed.
+    fn foresee(&self, wanted: &mut Frontier) {
+        let mut seen = Frontier::default();
+        loop {
+            self.chain.close(wanted);
+            let new: SmallVec<[Id; 4]> = wanted.iter().filter(|id| !seen.has(*id)).collect();
+            if new.is_empty() {
+                return;
+            }
+            let mut named = Frontier::default();
+            for id in new {
+                seen.add(id);
+                let Some(area) = self.areas.get(usize::from(id.area)) else { continue };
+                let running = area.running.lock();
+                if running.tid == id.tid {
+                    named.extend(&running.marks.named);
+                }
+            }
+            self.chain.want(wanted, &named);
         }
     }
 }

@@ -198,9 +198,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Commits the running transaction of one of the journal's areas.
-    pub(crate) fn commit_area(&self, index: usize) -> Result<()> {
-        let done = self.journal.commit_area(index).map_err(Error::from);
+    /// Commits a transaction.
+    pub(crate) fn commit_one(&self, id: Id) -> Result<()> {
+        let done = self.journal.commit(id).map_err(Error::from);
         self.heed(done)?;
         self.give_back_parked();
         Ok(())
@@ -215,19 +215,27 @@ impl Engine {
             parked.drain(..count).collect()
         };
         inodes.into_iter().for_each(|(_, ino)| self.groups.give_back_inode(&self.sb, ino));
-        loop {
-            let freed = {
-                let mut parked = self.parked.lock();
-                let place = parked.iter().position(|(id, _)| self.committed.reaches(*id));
-                place.and_then(|place| parked.remove(place))
-            };
-            let Some((_, blocks)) = freed else { return };
+        for (_, blocks) in self.take_parked() {
             if self.discard {
                 // While the blocks cannot be allocated. Only advice: an error is ignored.
                 let _ = self.io.discard(blocks.clone());
             }
             self.groups.give_back(&self.sb, blocks);
         }
+    }
+
+    /// Takes out the freed blocks whose transactions are committed.
+    fn take_parked(&self) -> Vec<(Id, Range<FsBlock>)> {
+        let mut parked = self.parked.lock();
+        let mut free = Vec::new();
+        parked.retain(|entry| {
+            let is_free = self.committed.reaches(entry.0);
+            if is_free {
+                free.push(entry.clone());
+            }
+            !is_free
+        });
+        free
     }
 
     /// Takes notice of an error: a journal that was aborted ends writing (`ext4_abort`), and

@@ -20,6 +20,7 @@ pub struct Maintenance {
 impl Drop for Maintenance {
     fn drop(&mut self) {
         self.fs.upkeep.end();
+        self.fs.commits.iter().for_each(Upkeep::end);
         for thread in self.threads.drain(..) {
             // A thread that panicked has reported it; the volume's own state shows the rest.
             let _ = thread.result();
@@ -45,13 +46,18 @@ impl Ext4 {
     /// Commits the running transaction of an area once it is as old as `commit=` says
     /// (`t_expires`). Where a commit took those of other areas along, they are young again.
     fn commit_by_age(&self, area: usize) {
+        let Some(upkeep) = self.commits.get(area) else { return };
         let mut last = now();
-        let mut interval = self.upkeep.lock().own;
+        let mut interval = upkeep.lock().own;
         let due = |last: Nanos, interval| last.saturating_add(interval);
-        while let Some(state) = self.upkeep.sleep(due(last, interval), |own| *own != interval) {
+        while let Some(state) = upkeep.sleep(due(last, interval), |own| *own != interval) {
             interval = state.own;
             drop(state);
-            last = last.max(self.engine.journal.running_since(area));
+            let Some((running, since)) = self.engine.journal.running(area) else {
+                last = now();
+                continue;
+            };
+            last = last.max(since);
             if now() < due(last, interval) {
                 continue;
             }
@@ -59,17 +65,18 @@ impl Ext4 {
                 return;
             }
             last = now();
-            // A commit that fails stops the journal, which the next operation reports.
-            let _ = self.engine.commit_area(area);
+            // Where another area's commit is closing this one, that commit is waited for, and the
+            // transaction that follows is young. A commit that fails stops the journal, which the
+            // next operation reports.
+            let _ = self.engine.commit_one(running);
         }
     }
 }
 
 impl Flushed for Ext4 {
-    /// How old changes may become before they are committed.
-    type Own = Nanos;
+    type Own = ();
 
-    fn upkeep(&self) -> &Upkeep<Nanos> {
+    fn upkeep(&self) -> &Upkeep<()> {
         &self.upkeep
     }
 
@@ -100,9 +107,4 @@ impl Flushed for Ext4 {
             let _ = self.engine.flush_inode(ino);
         }
     }
-}
-
-/// An [`Upkeep`] for commits this often.
-pub(super) fn upkeep(interval: Nanos) -> Upkeep<Nanos> {
-    Upkeep::new("ext4 upkeep", interval)
 }

@@ -4,7 +4,6 @@
 use journal::RecordStatus;
 use serde_json::{Map, Value};
 use vfs::attributes::{Attribute, AttributeError, number};
-use vfs::upkeep::Flushed;
 
 use crate::mount::fs::Ext4;
 use crate::mount::options::SECOND;
@@ -102,7 +101,7 @@ impl Ext4 {
     }
 
     fn commit_seconds(&self) -> u64 {
-        self.upkeep().lock().own / SECOND
+        self.commits.first().map_or(0, |area| area.lock().own / SECOND)
     }
 
     /// Every attribute by name.
@@ -132,8 +131,10 @@ impl Ext4 {
             }
             seconds = number(COMMIT, &(1..=u64::MAX), value)?;
         }
-        self.upkeep().lock().own = seconds.saturating_mul(SECOND);
-        self.upkeep().wake();
+        for area in &self.commits {
+            area.lock().own = seconds.saturating_mul(SECOND);
+            area.wake();
+        }
         Ok(())
     }
 }

@@ -256,3 +256,21 @@ fn each_mistake_is_found() {
     usual.into_iter().for_each(assert_found);
     assert_found(Inject::DROP_CHAIN);
 }
+
+/// What shares no block is not closed along: its core need not stop for it.
+#[test]
+fn a_commit_takes_along_only_what_it_depends_on() {
+    let result = explore((3, Inject::empty(), false), |run| {
+        let first = run.put(0, &[0], None);
+        run.put(1, &[0, 1], None);
+        let other = run.put(2, &[5], None);
+        let running = |run: &Run, area| run.store.journal.running(area).map(|(id, _)| id);
+        assert_eq!(running(run, 2), run.ids[other]);
+        run.commit(0, first);
+        assert_eq!([running(run, 0), running(run, 1)], [None, None], "both are committed");
+        assert_eq!(running(run, 2), run.ids[other], "it goes on");
+        run.commit(2, other);
+        assert_eq!(running(run, 2), None);
+    });
+    assert_whole("what a commit takes along", result, 10);
+}
