@@ -125,7 +125,7 @@ impl Overwrites {
     }
 
     fn read_parts(&self, parts: Parts) -> Locked<RwLockReadGuard<'_, Part>> {
-        self.parts.read(parts.numbers()).unwrap_or_default()
+        self.parts.read(parts.numbers())
     }
 
     fn write_parts(&self, parts: Parts) -> Locked<RwLockWriteGuard<'_, Part>> {

@@ -65,12 +65,9 @@ impl<T> Ranges<T> {
         numbers.into_iter().map(|number| self.parts.get(number).map(RwLock::write)).collect()
     }
 
-    /// Locks parts, whose numbers ascend, shared. `None` if there is no such part.
-    pub fn read(
-        &self,
-        numbers: impl IntoIterator<Item = usize>,
-    ) -> Option<Locked<RwLockReadGuard<'_, T>>> {
-        numbers.into_iter().map(|number| self.parts.get(number).map(RwLock::read)).collect()
+    /// Locks parts, whose numbers ascend, shared. Nothing was changed in those that are not there.
+    pub fn read(&self, numbers: impl IntoIterator<Item = usize>) -> Locked<RwLockReadGuard<'_, T>> {
+        numbers.into_iter().filter_map(|number| self.parts.get(number)).map(RwLock::read).collect()
     }
 
     /// Every part, locked shared one after the other.

@@ -184,6 +184,20 @@ fn overwrites_of_one_file_keep_their_order() {
     assert!(cuts > 20, "{cuts}");
 }
 
+/// A file that has just grown into a segment has no lock for that one yet.
+#[test]
+fn overwrites_are_read_together_with_a_segment_that_is_new() {
+    let fs = mount(PmSim::power_on(empty("pnova", 8 << 20), Domain::Process)).expect("mount");
+    let file = fs.create(fs.root(), b"file", 0o644, Creator::default()).expect("a file").ino;
+    let pages = [(0, 60), (60, 10), (0, 1)];
+    for (tag, (first, count)) in (0..).zip(pages) {
+        path::write_all(&*fs, file, first * BLOCK, &bytes(tag, count)).expect("space");
+    }
+    let mut found = vec![0; 70 * BLOCK as usize];
+    assert_eq!(fs.read(file, 0, &mut found).expect("it is there"), found.len());
+    assert!(found[..BLOCK as usize] == bytes(2, 1));
+}
+
 #[test]
 fn contents_that_are_not_durable_are_noticed() {
     schedules(10, Some(PmFault::DropStream)).expect_err("entries for pages that a cut takes");
