@@ -36,15 +36,6 @@ pub fn wall_clock() -> Duration {
     }
 }
 
-/// As [`wall_clock`], at the kernel's last tick, a few milliseconds ago at most: as Linux dates
-/// files. It takes a few nanoseconds instead of thirty.
-pub fn coarse_clock() -> Duration {
-    match sim::current() {
-        Some(_) => wall_clock(),
-        None => real::coarse_clock(),
-    }
-}
-
 /// Lets `duration` pass without using the core.
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn sleep(duration: Nanos) {

@@ -29,8 +29,8 @@ pub mod trace;
 
 pub use caller::{Caller, acting_for, caller};
 pub use clock::{
-    Nanos, coarse_clock, core_count, current_core, is_virtual, memory, memory_of, now, sleep,
-    sleep_until, spend, wall_clock, yield_now,
+    Nanos, core_count, current_core, is_virtual, memory, memory_of, now, sleep, sleep_until, spend,
+    wall_clock, yield_now,
 };
 pub use condvar::Condvar;
 pub use line::Line;

@@ -26,17 +26,6 @@ pub(crate) fn wall_clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-#[cfg(target_os = "linux")]
-pub(crate) fn coarse_clock() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    now.try_into().unwrap_or_default()
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn coarse_clock() -> Duration {
-    wall_clock()
-}
-
 pub(crate) fn sleep_until(deadline: Nanos) {
     let left = deadline.saturating_sub(now());
     if left > TIMER_SLACK {

@@ -286,8 +286,6 @@ fn sleep_takes_its_time_and_the_calendar_follows() {
         thread.join();
         assert!(cores::now() >= start + 300_000);
         assert!(cores::wall_clock() > date);
-        let (coarse, date) = (cores::coarse_clock(), cores::wall_clock());
-        assert!(coarse <= date && date - coarse < std::time::Duration::from_secs(1));
         assert!(cores::current_core() < cores::core_count());
     });
 }

@@ -155,6 +155,6 @@ impl RawInode {
 
 /// The clock, as a file system keeps it.
 pub(crate) fn now() -> Timespec {
-    let now = cores::coarse_clock();
+    let now = cores::wall_clock();
     Timespec { secs: now.as_secs() as i64, nanos: now.subsec_nanos() }
 }
