@@ -311,7 +311,7 @@ fn a_failed_fsync_makes_nothing_durable() {
 
 /// A script without `set -e`, whose last fsync fails as well, so that it ends with an error.
 #[test]
-fn who_goes_on_after_a_failed_fsync_has_ignored_it() {
+fn going_on_after_a_failed_fsync_is_ignoring_it() {
     let fs = Watched::new().keeping(Box::new(Vec::new));
     let (root, who) = (fs.root(), Creator::default());
     let old = fs.create(root, b"f", 0o644, who).unwrap().ino;

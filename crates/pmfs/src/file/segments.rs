@@ -154,9 +154,9 @@ impl Pmfs {
         let size = inode.raw.size.get();
         let end = size.min(offset.saturating_add(buf.len() as u64));
         let (first, behind) = (offset / BLOCK, end.div_ceil(BLOCK));
-        let segments = inode.segments.iter();
-        let held = segments.flat_map(|segments| segments.all.read(numbers(first, behind)));
-        let held: Vec<_> = held.collect();
+        let segments = inode.segments.as_ref();
+        let held = segments.map(|segments| segments.all.read(numbers(first, behind)));
+        let held = held.unwrap_or_default();
         let map = merged(&inode.map, held.iter().map(|held| &**held), (first, behind));
         self.copy_out(&map, size, offset, buf)
     }

@@ -26,7 +26,7 @@ impl Gate {
         }
     }
 
-    /// Nobody uses the volume any more.
+    /// Lets commands through again. The volume before the loss is not used any more.
     pub(super) fn open(&self) {
         // Answers that it did not wait for would be taken for answers to the next one.
         for queue in 0..self.0.identify().queues {
