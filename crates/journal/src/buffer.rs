@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use vfs::inode::shard_of;
 
+use crate::chain::Frontier;
 use crate::error::Result;
 use crate::transaction::{Id, Stamp};
 
@@ -40,6 +41,9 @@ pub(crate) struct State<K> {
     pub(crate) kind: Option<K>,
     /// The running transaction that will log it.
     pub(crate) owner: Option<Id>,
+    /// Running transactions of other areas that are its partners, as far as they have come by: one
+    /// that comes again takes no lock but the buffer's.
+    pub(crate) joined: Frontier,
     /// As transactions closed it whose images are not home, in the order of stamps.
     pub(crate) images: SmallVec<[Image; 2]>,
     /// A checkpoint has an image on its way home.
@@ -60,8 +64,14 @@ pub(crate) struct Image {
 
 impl<K> Buffer<K> {
     fn new(lba: Lba) -> Self {
-        let state =
-            State { live: None, kind: None, owner: None, images: SmallVec::new(), homing: false };
+        let state = State {
+            live: None,
+            kind: None,
+            owner: None,
+            joined: Frontier::default(),
+            images: SmallVec::new(),
+            homing: false,
+        };
         Self { lba, state: Mutex::ranked(Rank::Node, "journal buffer", state) }
     }
 
@@ -86,13 +96,23 @@ impl<K> State<K> {
         self.images.iter().rev().find(|image| image.valid)
     }
 
+    /// No running transaction will log it.
+    pub(crate) fn disown(&mut self) {
+        (self.owner, self.joined) = (None, Frontier::default());
+    }
+
+    /// The transaction of the newest image, if that is of another area.
+    pub(crate) fn newest_of_others(&self, area: u16) -> Option<Id> {
+        self.images.last().map(|image| image.of).filter(|of| of.area != area)
+    }
+
     /// The live block becomes the image of `of`, which owns the buffer and is being closed, once
     /// `seal` has completed it.
     pub(crate) fn freeze(&mut self, of: Id, stamp: Stamp, seal: impl FnOnce(K, &mut Block))
     where
         K: Copy,
     {
-        self.owner = None;
+        self.disown();
         let (Some(live), Some(kind)) = (&mut self.live, self.kind) else { return };
         seal(kind, live);
         let block = live.clone();

@@ -9,7 +9,8 @@
 //! The first change of a block in transaction T meets the transaction U of another area that had
 //! it before:
 //! - U is still running: both name one another, and the block stays with U. Either both are valid
-//!   or neither, so U's image may hold half an operation of T.
+//!   or neither, so U's image may hold half an operation of T. Where they have a partner in common
+//!   that holds already, so of many cores that share blocks not each names each.
 //! - U is closed or committed: its image is frozen, T takes the block, and T names U.
 
 use cores::{Mutex, Rank};
@@ -76,17 +77,19 @@ impl FromIterator<Id> for Frontier {
 /// Whom a transaction names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks {
-    /// All that must be valid for it to be.
+    /// All that must be valid for it to be, but for those that these name.
     pub(crate) named: Frontier,
-    /// Those that name it too.
+    /// Its *partners*, as far as it knows: those that name it too, and theirs. All are valid or
+    /// none is, so a block of any of them needs no further mark.
     pub(crate) partners: Frontier,
 }
 
 impl Marks {
-    /// `id` is named, and names this transaction.
-    pub(crate) fn add_partner(&mut self, id: Id) {
+    /// `id` is named, and names this transaction. Its partners are `theirs`.
+    pub(crate) fn add_partner(&mut self, id: Id, theirs: &Frontier) {
         self.named.add(id);
         self.partners.add(id);
+        self.partners.extend(theirs);
     }
 }
 

@@ -7,6 +7,7 @@ use drive::{Block, Lba};
 
 use crate::area::{Area, Room};
 use crate::buffer::{Buffer, State};
+use crate::chain::Frontier;
 use crate::error::{Error, Result};
 use crate::inject::Inject;
 use crate::ondisk::header::Tid;
@@ -132,11 +133,14 @@ impl<C: Client> Handle<'_, C> {
     pub fn forget(&mut self, lba: Lba) {
         let buffer = self.journal.buffers.get(lba);
         let mut state = buffer.lock();
-        let met = self.meet(&buffer, &mut state);
-        (state.live, state.owner) = (None, None);
+        self.meet(&buffer, &mut state);
+        state.live = None;
+        state.disown();
         let has_images = !state.images.is_empty();
         let mut running = self.area.running.lock();
-        if let Met::After(Some(of)) = met {
+        // The revoke must stay in the log as long as they do, also if a running partner has taken
+        // the block from them since.
+        if let Some(of) = state.newest_of_others(self.area.index) {
             running.marks.named.add(of);
         }
         if has_images && running.revoked.insert(lba, buffer.clone()).is_none() {
@@ -200,32 +204,41 @@ impl<C: Client> Handle<'_, C> {
     fn meet(&mut self, buffer: &Arc<Buffer<C::Kind>>, state: &mut State<C::Kind>) -> Met {
         let id = self.id();
         if let Some(owner) = state.owner {
-            if owner == id || owner.area != id.area && self.join(owner) {
+            if owner == id || state.joined.has(id) {
+                return Met::Stays;
+            }
+            if owner.area != id.area && self.join(owner) {
+                state.joined.add(id);
                 return Met::Stays;
             }
             self.journal.freeze(buffer, state, owner);
         }
-        let newest = state.images.last().map(|image| image.of);
-        Met::After(newest.filter(|of| of.area != id.area))
+        Met::After(state.newest_of_others(id.area))
     }
 
-    /// This transaction and `owner` name one another. False if that one is closed by now.
+    /// This transaction and `owner` name one another, at least by way of partners they have in
+    /// common. False if that one is closed by now.
     fn join(&mut self, owner: Id) -> bool {
-        if self.area.running.lock().marks.partners.has(owner) {
-            return true;
-        }
+        let ours = {
+            let running = self.area.running.lock();
+            if running.marks.partners.has(owner) {
+                return true;
+            }
+            running.marks.partners.clone()
+        };
         let id = self.id();
         let mut running = self.journal.areas[usize::from(owner.area)].running.lock();
         if running.tid != owner.tid {
             return false;
         }
+        let theirs = running.marks.partners.clone();
         if self.journal.options.inject.contains(Inject::LATE_MARK) {
             self.late.push(owner.area);
         } else {
-            running.marks.add_partner(id);
+            running.marks.add_partner(id, &ours);
         }
         drop(running);
-        self.area.running.lock().marks.add_partner(owner);
+        self.area.running.lock().marks.add_partner(owner, &theirs);
         true
     }
 
@@ -241,7 +254,8 @@ impl<C: Client> Handle<'_, C> {
     fn leave(&mut self) {
         for area in std::mem::take(&mut self.late) {
             let id = self.id();
-            self.journal.areas[usize::from(area)].running.lock().marks.add_partner(id);
+            let mut running = self.journal.areas[usize::from(area)].running.lock();
+            running.marks.add_partner(id, &Frontier::default());
         }
         // What is left of the promise goes back before the transaction can be closed.
         self.area.give_back(std::mem::take(&mut self.credits));

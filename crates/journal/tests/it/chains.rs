@@ -236,6 +236,40 @@ fn many_operations_by_chance_on_several_cores_at_every_cut() {
     }
 }
 
+/// Core 0's image of a block is in the log, core 2 has changed the block since, and core 1 frees
+/// it: what says so must stay in core 1's log as long as that image in core 0's.
+#[test]
+fn a_block_freed_after_a_partner_took_it_stays_freed() {
+    let result = explore((3, Inject::empty(), false), |run| {
+        let first = run.put(0, &[0], None);
+        run.commit(0, first);
+        run.put(2, &[0, 1], None);
+        let freed = run.put(1, &[2], Some(0));
+        run.commit(1, freed);
+        run.data(0);
+        for _ in 0..30 {
+            let op = run.put(1, &[2, 3], None);
+            run.commit(1, op);
+        }
+    });
+    assert_whole("a freed block", result, 100);
+}
+
+/// Who has joined one of two partners knows both, and needs no mark of its own for the other.
+#[test]
+fn partners_of_partners_are_committed_together() {
+    let result = explore((3, Inject::empty(), true), |run| {
+        run.put(0, &[0], None);
+        run.put(1, &[0, 1], None);
+        run.put(2, &[0], None);
+        let last = run.put(2, &[1], None);
+        run.commit(2, last);
+        let running = |area| run.store.journal.running(area).map(|(id, _)| id);
+        assert_eq!([running(0), running(1), running(2)], [None; 3], "all are committed");
+    });
+    assert_whole("partners of partners", result, 10);
+}
+
 fn assert_found(mistake: Inject) {
     let found = (0..20).any(|seed| {
         let job = |run: &mut Run| random(run, 3, seed, 40);
