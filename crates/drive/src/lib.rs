@@ -34,6 +34,7 @@ mod profile;
 mod ssd;
 mod trace;
 pub mod undo;
+mod watch;
 mod zone;
 
 pub use block::{BLOCK_SIZE, Block, Blocks, Lba};

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::watch::Watch;
 use crate::{BLOCK_SIZE, Block, Lba};
 
 const LEAF: usize = 64;
@@ -20,6 +21,8 @@ type Branch = [Option<Arc<Leaf>>; BRANCH];
 #[derive(Clone, Default)]
 pub struct RamMedia {
     root: Arc<Vec<Option<Arc<Branch>>>>,
+    /// Notes which blocks are read, of these media and of all snapshots of them.
+    watch: Option<Arc<Watch>>,
 }
 
 impl RamMedia {
@@ -33,8 +36,16 @@ impl RamMedia {
         self.get(lba).cloned().unwrap_or_else(Block::zeroed)
     }
 
+    /// From now on `watch` is told which blocks are read.
+    pub(crate) fn watch(&mut self, watch: Arc<Watch>) {
+        self.watch = Some(watch);
+    }
+
     /// The block at `lba`, if it was written after it was last discarded.
     pub(crate) fn get(&self, lba: Lba) -> Option<&Block> {
+        if let Some(watch) = &self.watch {
+            watch.note(lba..lba + 1);
+        }
         let (root, branch, leaf) = path(lba);
         self.root.get(root)?.as_ref()?[branch].as_ref()?[leaf].as_ref()
     }
@@ -113,6 +124,9 @@ impl RamMedia {
         &self,
         mut see: impl FnMut(Lba, &Block) -> Result<(), E>,
     ) -> Result<(), E> {
+        if let Some(watch) = &self.watch {
+            watch.note(0..Lba::MAX);
+        }
         for (branch_start, branch) in (0..).step_by(LEAF * BRANCH).zip(self.root.iter()) {
             let leaves = branch.iter().flat_map(|leaves| leaves.iter());
             for (start, leaf) in (branch_start..).step_by(LEAF).zip(leaves) {

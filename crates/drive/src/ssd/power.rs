@@ -4,11 +4,16 @@
 //! and the bytes above it are gone. With power-loss protection, everything buffered is there. Of
 //! the random-write blocks that are not on NAND, each is old or new, as the seed decides.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
 use cores::{Nanos, splitmix64};
 
 use super::cache::Pending;
 use super::model::Model;
 use super::zones::ZoneTable;
+use crate::watch::Watch;
 use crate::{
     BLOCK_SIZE, Block, Command, Identify, Lba, Media, ProfileError, RamMedia, Spec, ZoneState,
 };
@@ -39,6 +44,20 @@ impl DriveState {
         let identify = spec.identify()?;
         let media = Media::Ram(RamMedia::new());
         Ok(Self { spec, identify, media, zones: Vec::new(), unreadable: 0 })
+    }
+
+    /// The parts, each of these blocks, that `look` reads of a drive that holds this, or of what it
+    /// makes of it. None if it is not held in memory.
+    pub fn reads(
+        mut self,
+        parts: impl IntoIterator<Item = (Range<Lba>, usize)>,
+        look: &mut dyn FnMut(Self),
+    ) -> Option<BTreeSet<usize>> {
+        let Media::Ram(ram) = &mut self.media else { return None };
+        let watch = Arc::new(Watch::new(parts));
+        ram.watch(watch.clone());
+        look(self);
+        Some(watch.read())
     }
 
     /// What the drive will say about itself.

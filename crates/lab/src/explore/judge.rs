@@ -11,6 +11,7 @@ use crate::campaign::{
     mount_cut, stay_off, with_later,
 };
 use crate::oracle::{Damage, Event, Memo, Model, Promise, Verdict};
+use crate::rig::Left;
 use crate::{Result, machine};
 
 /// How often each outcome was seen, before the last fsync returned (`false`) and after (`true`).
@@ -51,7 +52,7 @@ impl Outcome {
 }
 
 /// The oracle at each position, and at the run's ends.
-struct Models {
+pub(super) struct Models {
     at: Vec<Model>,
     begin: usize,
     /// Everything durable, as it was before and as it is after.
@@ -63,7 +64,7 @@ struct Models {
 }
 
 impl Models {
-    fn new(job: &Job, tape: &Tape, promise: Promise, outcomes: bool) -> Self {
+    pub(super) fn new(job: &Job, tape: &Tape, promise: Promise, outcomes: bool) -> Self {
         let (begin, end) = tape.positions;
         let mut model = model(job);
         let mut at = Vec::new();
@@ -127,12 +128,11 @@ fn returns(log: &[Event], begin: usize, end: usize) -> Vec<(usize, usize)> {
 pub(super) fn judge_all(
     job: &Job,
     tape: &Tape,
+    models: &Models,
     found: &Found,
-    promise: Promise,
-    outcomes: bool,
     from: usize,
 ) -> Result<Explored> {
-    let models = Models::new(job, tape, promise, outcomes);
+    let promise = models.promise;
     let mut known = Known::default();
     let mut explored = Explored {
         workload: job.workload.name().into(),
@@ -156,7 +156,7 @@ pub(super) fn judge_all(
     }
     for number in job.pick.range(found.states.len(), "states")? {
         let Some(state) = since(&found.states[number], from) else { continue };
-        let judged = machine(job.seed)?.run(|| judge(job, number, &state, &models, &mut known))?;
+        let judged = machine(job.seed)?.run(|| judge(job, number, &state, models, &mut known))?;
         explored.counts.states += 1;
         for one in judged {
             explored.note(job, number, tape.positions.1, one);
@@ -168,20 +168,26 @@ pub(super) fn judge_all(
 /// The first state and position whose findings satisfy `is`.
 pub(super) fn first_failure(
     job: &Job,
-    tape: &Tape,
+    models: &Models,
     found: &Found,
     is: &mut dyn FnMut(&[Verdict]) -> bool,
 ) -> Result<Option<(usize, usize, Vec<Verdict>)>> {
-    let promise = super::promise(job)?;
-    let (models, mut known) = (Models::new(job, tape, promise, false), Known::default());
+    let mut known = Known::default();
     for (number, state) in found.states.iter().enumerate() {
-        let judged = machine(job.seed)?.run(|| judge(job, number, state, &models, &mut known))?;
+        let judged = machine(job.seed)?.run(|| judge(job, number, state, models, &mut known))?;
         let bad = judged.into_iter().find(|one| !one.verdicts.is_empty() && is(&one.verdicts));
         if let Some(Judged { position, verdicts, .. }) = bad {
             return Ok(Some((number, position, verdicts)));
         }
     }
     Ok(None)
+}
+
+/// Does to one state all that is done to judge it, remembering nothing of others.
+pub(super) fn look(job: &Job, models: &Models, left: Left, positions: &[usize]) -> Result<()> {
+    let state = State { left, positions: positions.to_vec() };
+    machine(job.seed)?.run(|| judge(job, 0, &state, models, &mut Known::default()))?;
+    Ok(())
 }
 
 /// A state at the positions from `from` on, if it may be left at any of them.

@@ -1,14 +1,18 @@
 //! The states persistent memory may show after a cut: any prefix of the stores to each line that
 //! are not durable for certain, and streamed words one by one ([`drive::pm::sim`] has the rules).
 
-use drive::pm::{Domain, Pending};
+use drive::pm::{Domain, Pending, PmState};
 
 use super::Bound;
+use super::collapse::{Look, distinct, every};
 use super::states::{Found, State};
+use crate::Result;
 use crate::rig::Left;
 
 /// Combinations up to which all are looked at in memory, whose states cost little.
-const EXHAUST: u64 = 1024;
+const EXHAUST: usize = 1024;
+/// Of more, those that can be told apart, up to so many.
+const DISTINCT: usize = 65_536;
 
 /// All states a cut may leave of persistent memory that was seen so. Between two looks, which are
 /// before each fence, the set of states only grows.
@@ -17,13 +21,25 @@ pub(super) fn enumerate(
     domain: Domain,
     bound: Bound,
     seed: u64,
-) -> Found {
+    look: &mut Look<'_>,
+) -> Result<Found> {
     let mut found = Found::default();
     for (pending, position) in looks {
-        let is_whole = pending.count() <= EXHAUST;
-        found.sampled += usize::from(!is_whole);
-        let max = if is_whole { EXHAUST } else { bound.states as u64 };
-        for state in pending.states(max, seed) {
+        let choices = pending.choices();
+        let mut reads = |choices: &[u64]| {
+            let mut looked = Ok(());
+            let see = &mut |state| looked = look(Left::Pm(state, domain), &[*position]);
+            let read = pending.reads(choices, see);
+            looked.map(|()| read)
+        };
+        let all = every(&choices, EXHAUST)
+            .map_or_else(|| distinct(&choices, DISTINCT, &mut reads), |all| Ok(Some(all)))?;
+        found.sampled += usize::from(all.is_none());
+        let states: Vec<PmState> = match all {
+            Some(all) => all.iter().map(|choices| pending.chosen(choices)).collect(),
+            None => pending.states(bound.states as u64, seed).collect(),
+        };
+        for state in states {
             let new = found.states.len();
             let at = *found.by_key.entry(state.hash()).or_insert(new);
             if at == new {
@@ -36,5 +52,5 @@ pub(super) fn enumerate(
             }
         }
     }
-    found
+    Ok(found)
 }

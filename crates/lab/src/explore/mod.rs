@@ -8,10 +8,12 @@
 
 pub mod ace;
 pub mod batch;
+mod collapse;
 mod judge;
 mod memory;
 pub mod schedules;
 mod states;
+mod sum;
 pub mod table;
 
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::rig::{Left, Medium};
 use crate::workload::recorder::Recorder;
 use crate::{Error, Result, machine, rig};
 
+use judge::Models;
 pub use judge::Seen;
 use states::Entry;
 
@@ -117,13 +120,14 @@ enum Ran {
 
 impl Tape {
     /// Every state that a cut may leave.
-    fn states(&self, bound: Bound, seed: u64) -> Result<states::Found> {
+    fn states(&self, job: &Job, models: &Models, bound: Bound) -> Result<states::Found> {
+        let look = &mut |left, positions: &[usize]| judge::look(job, models, left, positions);
         match &self.ran {
             Ran::Ssd(base, entries) => {
                 let run = states::Commands { base, entries, positions: self.positions };
-                states::enumerate(&run, bound, seed)
+                states::enumerate(&run, bound, job.seed, look)
             }
-            Ran::Pm(looks, domain) => Ok(memory::enumerate(looks, *domain, bound, seed)),
+            Ran::Pm(looks, domain) => memory::enumerate(looks, *domain, bound, job.seed, look),
         }
     }
 
@@ -195,9 +199,10 @@ pub(crate) fn first_failure(
 ) -> Result<Option<(Failure, Recording)>> {
     let promise = promise(job)?;
     let tape = take(job)?;
-    let found = tape.states(bound, job.seed)?;
+    let models = Models::new(job, &tape, promise, false);
+    let found = tape.states(job, &models, bound)?;
     let is = &mut |verdicts: &[Verdict]| is(verdicts, promise);
-    let Some((number, position, verdicts)) = judge::first_failure(job, &tape, &found, is)? else {
+    let Some((number, position, verdicts)) = judge::first_failure(job, &models, &found, is)? else {
         return Ok(None);
     };
     let state = &found.states[number].left;
@@ -211,7 +216,7 @@ pub(crate) fn first_failure(
 
 /// How many states of a run [`explore`] would mount.
 pub fn count(job: &Job, bound: Bound) -> Result<usize> {
-    Ok(take(job)?.states(bound, job.seed)?.states.len())
+    Ok(found(job, bound)?.states.len())
 }
 
 /// What a cut may leave of a run.
@@ -225,7 +230,7 @@ pub(crate) struct Leaving {
 
 /// Everything that a cut may leave of a run, and how many instants had too many states to list.
 pub(crate) fn leavings(job: &Job, bound: Bound) -> Result<(Vec<Leaving>, usize)> {
-    let states::Found { states, sampled, by_key } = take(job)?.states(bound, job.seed)?;
+    let states::Found { states, sampled, by_key } = found(job, bound)?;
     let mut keys = vec![0; states.len()];
     by_key.into_iter().for_each(|(key, at)| keys[at] = key);
     let leaving = |(key, state): (u64, states::State)| {
@@ -233,6 +238,11 @@ pub(crate) fn leavings(job: &Job, bound: Bound) -> Result<(Vec<Leaving>, usize)>
         Leaving { key, left, positions }
     };
     Ok((keys.into_iter().zip(states).map(leaving).collect(), sampled))
+}
+
+fn found(job: &Job, bound: Bound) -> Result<states::Found> {
+    let tape = take(job)?;
+    tape.states(job, &Models::new(job, &tape, promise(job)?, false), bound)
 }
 
 fn promise(job: &Job) -> Result<Promise> {
@@ -261,10 +271,10 @@ pub fn explore(job: &Job, bound: Bound, outcomes: bool) -> Result<Explored> {
 
 /// As [`explore`], of what a cut may leave from this position of the oracle on.
 fn explore_from(job: &Job, bound: Bound, outcomes: bool, from: usize) -> Result<Explored> {
-    let promise = promise(job)?;
     let tape = take(job)?;
-    let found = tape.states(bound, job.seed)?;
-    judge::judge_all(job, &tape, &found, promise, outcomes, from)
+    let models = Models::new(job, &tape, promise(job)?, outcomes);
+    let found = tape.states(job, &models, bound)?;
+    judge::judge_all(job, &tape, &models, &found, from)
 }
 
 /// The oracle's position when the run of `job` has ended.

@@ -18,13 +18,14 @@
 //! nothing is flushed, states that were possible stay possible; so between two flushes only the
 //! last instant at each of the oracle's positions is looked at.
 
-use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hasher};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
 use drive::{BLOCK_SIZE, Block, Command, DriveState, Lba, Status, ZoneAction};
 
 use super::Bound;
+use super::collapse::{Look, distinct, every};
+use super::sum::{Sum, digest};
 use crate::rig::Left;
 use crate::workload::Rng;
 use crate::{Error, Result};
@@ -59,7 +60,7 @@ pub(super) struct Found {
 }
 
 /// Something that becomes durable, or not.
-enum Effect {
+pub(super) enum Effect {
     /// This block, and what tells it from others.
     Put(Lba, Block, u64),
     /// The zone that starts here is empty.
@@ -79,8 +80,17 @@ enum Track {
     Discard(usize),
 }
 
+/// Instants with more combinations than are listed: kinds up to which each is found.
+const DISTINCT: usize = 4096;
+
+impl Track {
+    fn is_zone(self) -> bool {
+        matches!(self, Self::Zone(_))
+    }
+}
+
 /// What is durable, what is not, and a sum that identifies the former.
-struct Walk {
+struct Walk<'a, 'b> {
     found: Found,
     durable: DriveState,
     sum: Sum,
@@ -91,10 +101,16 @@ struct Walk {
     now: usize,
     rng: Rng,
     bound: Bound,
+    judge: &'a mut Look<'b>,
 }
 
 /// All states a cut may leave of the drive of `tape`.
-pub(super) fn enumerate(tape: &Commands<'_>, bound: Bound, seed: u64) -> Result<Found> {
+pub(super) fn enumerate(
+    tape: &Commands<'_>,
+    bound: Bound,
+    seed: u64,
+    judge: &mut Look<'_>,
+) -> Result<Found> {
     let volatile = tape.base.identify().volatile_cache;
     let mut walk = Walk {
         found: Found::default(),
@@ -104,6 +120,7 @@ pub(super) fn enumerate(tape: &Commands<'_>, bound: Bound, seed: u64) -> Result<
         now: 0,
         rng: Rng::new(seed, 8),
         bound,
+        judge,
     };
     let (begin, end) = tape.positions;
     let next = |i: usize| tape.entries.get(i).map_or(end, |entry| entry.position);
@@ -135,7 +152,7 @@ fn impossible(status: Status) -> Error {
     Error::Usage(format!("the tape does not fit its drive: {status}"))
 }
 
-impl Walk {
+impl Walk<'_, '_> {
     /// Adds one command, under way or completed, depending on when the caller looks.
     fn step(&mut self, command: &Command, position: usize, volatile: bool) -> Result<(), Status> {
         match command {
@@ -255,50 +272,77 @@ impl Walk {
 
     /// Notes every state of this instant as possible at `positions`.
     fn look(&mut self, positions: RangeInclusive<usize>) -> Result<()> {
-        let choices: Vec<usize> = self.tracks.values().map(|track| track.len() + 1).collect();
-        let all = choices.iter().try_fold(1_usize, |all, &n| all.checked_mul(n));
-        match all.filter(|&all| all <= self.bound.states) {
-            Some(all) => {
-                for n in 0..all {
-                    let mut left = n;
-                    let digits = choices.iter().map(|&of| {
-                        let digit = left % of;
-                        left /= of;
-                        digit
-                    });
-                    let digits: Vec<usize> = digits.collect();
-                    self.note(&digits, positions.clone())?;
-                }
-            }
-            None => {
-                self.found.sampled += 1;
-                let newest: Vec<usize> = choices.iter().map(|n| n - 1).collect();
-                self.note(&newest, positions.clone())?;
-                self.note(&vec![0; choices.len()], positions.clone())?;
-                for _ in 2..self.bound.states {
-                    let digits: Vec<usize> =
-                        choices.iter().map(|&n| self.rng.below(n as u64) as usize).collect();
-                    self.note(&digits, positions.clone())?;
-                }
-            }
+        let choices: Vec<u64> = self.tracks.values().map(|track| track.len() as u64 + 1).collect();
+        let all = every(&choices, self.bound.states);
+        let all =
+            all.map_or_else(|| self.distinct(&choices, positions.clone()), |all| Ok(Some(all)));
+        if let Some(all) = all? {
+            return all.iter().try_for_each(|digits| self.note(digits, positions.clone()));
+        }
+        self.found.sampled += 1;
+        let newest: Vec<u64> = choices.iter().map(|n| n - 1).collect();
+        self.note(&newest, positions.clone())?;
+        self.note(&vec![0; choices.len()], positions.clone())?;
+        for _ in 2..self.bound.states {
+            let digits: Vec<u64> = choices.iter().map(|&n| self.rng.below(n)).collect();
+            self.note(&digits, positions.clone())?;
         }
         Ok(())
     }
 
+    /// The states that can be told apart, if they are not too many.
+    fn distinct(
+        &mut self,
+        choices: &[u64],
+        positions: RangeInclusive<usize>,
+    ) -> Result<Option<Vec<Vec<u64>>>> {
+        let zones = self.tracks.keys().zip(choices).filter(|(track, _)| track.is_zone());
+        if zones.fold(1_u64, |least, (_, &n)| least.saturating_mul(n)) > DISTINCT as u64 {
+            return Ok(None);
+        }
+        let positions: Vec<usize> = positions.collect();
+        distinct(choices, DISTINCT, &mut |digits| self.reads(digits, &positions))
+    }
+
+    /// The tracks of which something is read when this state is judged. Of a sequential zone the
+    /// write pointer always is.
+    fn reads(&mut self, digits: &[u64], positions: &[usize]) -> Result<BTreeSet<usize>> {
+        let zones = self.tracks.keys().enumerate().filter(|(_, track)| track.is_zone());
+        let mut read: BTreeSet<usize> = zones.map(|(number, _)| number).collect();
+        let drive = self.drive(&left(&self.tracks, digits))?;
+        if !drive.fits() {
+            return Ok(read);
+        }
+        let blocks = |(number, effects): (usize, &Vec<(usize, Effect)>)| {
+            let block = move |(_, effect): &(usize, Effect)| (effect.blocks(), number);
+            effects.iter().map(block).collect::<Vec<_>>()
+        };
+        let blocks: Vec<_> = self.tracks.values().enumerate().flat_map(blocks).collect();
+        let mut judged = Ok(());
+        let judge = &mut |drive| judged = (self.judge)(Left::Ssd(drive), positions);
+        let watched = drive.reads(blocks, judge);
+        judged?;
+        // Not watched, all counts as read.
+        read.extend(watched.unwrap_or_else(|| (0..digits.len()).collect()));
+        Ok(read)
+    }
+
+    /// What is durable, and these effects.
+    fn drive(&self, left: &[&(usize, Effect)]) -> Result<DriveState> {
+        let mut drive = self.durable.clone();
+        left.iter().try_for_each(|(_, effect)| effect.apply(&mut drive)).map_err(impossible)?;
+        Ok(drive)
+    }
+
     /// One state: a number of effects of each track.
-    fn note(&mut self, digits: &[usize], positions: RangeInclusive<usize>) -> Result<()> {
-        let left = self.tracks.values().zip(digits).flat_map(|(effects, &n)| &effects[..n]);
-        let mut left: Vec<&(usize, Effect)> = left.collect();
-        left.sort_by_key(|(when, _)| *when);
+    fn note(&mut self, digits: &[u64], positions: RangeInclusive<usize>) -> Result<()> {
+        let left = left(&self.tracks, digits);
         let zone_blocks = self.durable.identify().zones.map_or(0, |zones| zones.size);
         let key = self.sum.with(left.iter().map(|(_, effect)| effect), zone_blocks);
         let at = match self.found.by_key.get(&key) {
             Some(&at) => at,
             None => {
-                let mut drive = self.durable.clone();
-                for (_, effect) in left {
-                    effect.apply(&mut drive).map_err(impossible)?;
-                }
+                let drive = self.drive(&left)?;
                 if !drive.fits() {
                     return Ok(());
                 }
@@ -314,10 +358,29 @@ impl Walk {
     }
 }
 
+/// So many of each track's effects, in their order.
+fn left<'a>(
+    tracks: &'a BTreeMap<Track, Vec<(usize, Effect)>>,
+    digits: &[u64],
+) -> Vec<&'a (usize, Effect)> {
+    let left = tracks.values().zip(digits).flat_map(|(of, &n)| &of[..n as usize]);
+    let mut left: Vec<&(usize, Effect)> = left.collect();
+    left.sort_by_key(|(when, _)| *when);
+    left
+}
+
 impl Effect {
     /// Whether it is a discard of some of these blocks.
     fn discards(&self, range: &Range<Lba>) -> bool {
         matches!(self, Self::Discard(lba, n) if *lba < range.end && range.start < lba + n)
+    }
+
+    /// What it changes, of a reset the beginning.
+    fn blocks(&self) -> Range<Lba> {
+        match *self {
+            Self::Put(lba, ..) | Self::Reset(lba) => lba..lba + 1,
+            Self::Discard(lba, blocks) => lba..lba + blocks,
+        }
     }
 
     fn apply(&self, drive: &mut DriveState) -> Result<(), Status> {
@@ -327,70 +390,6 @@ impl Effect {
             Self::Discard(lba, blocks) => drive.discard(*lba, *blocks),
         }
     }
-}
-
-/// What changed since the run began, as a sum over all blocks that distinguishes states.
-#[derive(Default)]
-struct Sum {
-    sum: u64,
-    changed: BTreeMap<Lba, u64>,
-}
-
-impl Sum {
-    fn add(&mut self, lba: Lba, hash: u64) {
-        self.sum = self.sum.wrapping_add(mix(lba, hash));
-    }
-
-    /// Applies `effect`; returns what it replaced.
-    fn apply(&mut self, effect: &Effect, zone_blocks: u64) -> Vec<(Lba, Option<u64>)> {
-        let (lba, blocks) = match *effect {
-            Effect::Put(lba, _, hash) => {
-                let before = self.changed.insert(lba, hash);
-                let gone = before.map_or(0, |old| mix(lba, old));
-                self.sum = self.sum.wrapping_sub(gone);
-                self.add(lba, hash);
-                return vec![(lba, before)];
-            }
-            Effect::Reset(zone) => (zone, zone_blocks),
-            Effect::Discard(lba, blocks) => (lba, blocks),
-        };
-        let held = self.changed.range(lba..lba + blocks);
-        let held: Vec<(Lba, Option<u64>)> = held.map(|(&lba, &hash)| (lba, Some(hash))).collect();
-        for (lba, hash) in &held {
-            self.changed.remove(lba);
-            self.sum = self.sum.wrapping_sub(hash.map_or(0, |hash| mix(*lba, hash)));
-        }
-        self.add(lba, blocks ^ 0x5eed);
-        held
-    }
-
-    /// The sum after `effects` too.
-    fn with<'a>(&mut self, effects: impl Iterator<Item = &'a Effect>, zone_blocks: u64) -> u64 {
-        let before = self.sum;
-        let replaced: Vec<_> = effects.flat_map(|effect| self.apply(effect, zone_blocks)).collect();
-        let sum = std::mem::replace(&mut self.sum, before);
-        for (lba, hash) in replaced.into_iter().rev() {
-            match hash {
-                Some(hash) => drop(self.changed.insert(lba, hash)),
-                None => drop(self.changed.remove(&lba)),
-            }
-        }
-        sum
-    }
-}
-
-fn digest(block: &Block) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(block.bytes());
-    hasher.finish()
-}
-
-/// One term of the sum: a block with these contents at this place.
-fn mix(lba: Lba, hash: u64) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write_u64(lba);
-    hasher.write_u64(hash);
-    hasher.finish()
 }
 
 #[cfg(test)]
@@ -432,7 +431,7 @@ mod tests {
         let entries: Vec<Entry> = (0..).zip(commands).map(entry).collect();
         let positions = (0, entries.len());
         let tape = Commands { base: &base, entries: &entries, positions };
-        let found = enumerate(&tape, Bound::default(), 1).unwrap();
+        let found = enumerate(&tape, Bound::default(), 1, &mut |_, _| Ok(())).unwrap();
         let at_end = found.states.iter().filter(|s| s.positions.contains(&positions.1));
         let look = |state: &State| {
             let drive = state.left.ssd().unwrap();
@@ -488,7 +487,7 @@ mod tests {
         let entries =
             vec![Entry { command: Command::Write { lba: 0, data, fua: false }, position: 0 }];
         let tape = Commands { base: &base, entries: &entries, positions: (0, 1) };
-        let found = enumerate(&tape, Bound::default(), 1).unwrap();
+        let found = enumerate(&tape, Bound::default(), 1, &mut |_, _| Ok(())).unwrap();
         let ends = |state: &State| {
             let block = state.left.ssd().unwrap().media().read(0).unwrap();
             (block[0], block[BLOCK_SIZE - 513], block[BLOCK_SIZE - 512], block[BLOCK_SIZE - 1])

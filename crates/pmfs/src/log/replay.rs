@@ -1,6 +1,6 @@
 //! Reading a log: every entry up to the tail, in order.
 
-use drive::pm::Pm;
+use drive::pm::{LINE, Pm};
 use rustc_hash::FxHashSet;
 
 use super::Log;
@@ -33,9 +33,10 @@ pub(crate) fn replay(
             return Err(wrong("page", block, "in one log, once"));
         }
         log.pages.push(block);
-        pm.read(at, &mut page);
         let is_last = block == tail.block;
         let end = if is_last { tail.lines } else { LINES };
+        // What is behind the tail means nothing.
+        pm.read(at, &mut page[..(end * LINE) as usize]);
         let mut line = 1;
         while line < end {
             let Some((entry, version, lines)) = Entry::parse(at, &page, line, layout)? else {

@@ -139,7 +139,9 @@ impl PmSim {
         for number in 0..words {
             let word_at = first + number * WORD;
             inner.settle_read(self.info.domain, word_at);
-            let mut bytes = inner.visible.load(word_at).to_le_bytes();
+            let is_whole = at <= word_at && word_at + WORD <= end;
+            let before = if is_whole { 0 } else { inner.visible.load(word_at) };
+            let mut bytes = before.to_le_bytes();
             for (byte, address) in bytes.iter_mut().zip(word_at..) {
                 if (at..end).contains(&address) {
                     *byte = from[(address - at) as usize];

@@ -1,11 +1,14 @@
 //! What a memory holds at an instant, and all that a cut may make of it.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use cores::{mix, splitmix64};
 
 use super::super::{PmNode, WORD};
 use super::Store;
+use crate::watch::Watch;
 use crate::{BLOCK_SIZE, RamMedia};
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
@@ -18,6 +21,8 @@ pub struct PmState {
     nodes: Vec<PmNode>,
     /// Of all words that are not zero, in no order, so that it follows each change.
     hash: u64,
+    /// Notes which words are read, of this memory and of all that comes of it.
+    watch: Option<Arc<Watch>>,
 }
 
 impl PmState {
@@ -32,7 +37,7 @@ impl PmState {
         let bound = |node| blocks * node / nodes * BLOCK;
         let range = |node: u64| Range { start: bound(node), end: bound(node + 1) };
         let nodes = (0..nodes).map(|n| PmNode { range: range(n), node: n as u32 }).collect();
-        Self { media: RamMedia::new(), bytes: blocks * BLOCK, nodes, hash: 0 }
+        Self { media: RamMedia::new(), bytes: blocks * BLOCK, nodes, hash: 0, watch: None }
     }
 
     /// Size in bytes.
@@ -52,12 +57,25 @@ impl PmState {
 
     /// The aligned word at `at`; zero outside.
     pub fn load(&self, at: u64) -> u64 {
+        self.note(at..at + WORD);
+        self.get(at)
+    }
+
+    fn note(&self, bytes: Range<u64>) {
+        if let Some(watch) = &self.watch {
+            watch.note(bytes);
+        }
+    }
+
+    /// As [`PmState::load`], for what does not depend on the word.
+    fn get(&self, at: u64) -> u64 {
         let block = self.media.get(at / BLOCK);
         block.map_or(0, |block| word(&block[..], (at % BLOCK) as usize))
     }
 
     /// Copies bytes out; zeroes where there are none.
     pub fn read(&self, at: u64, to: &mut [u8]) {
+        self.note(at..at + to.len() as u64);
         let mut done = 0;
         while done < to.len() {
             let here = at + done as u64;
@@ -74,7 +92,7 @@ impl PmState {
 
     /// Replaces the aligned word at `at`.
     pub fn set(&mut self, at: u64, new: u64) {
-        let old = self.load(at);
+        let old = self.get(at);
         if old == new {
             return;
         }
@@ -108,6 +126,11 @@ impl Track {
             Self::Prefix(stores) => stores.len() as u64 + 1,
             Self::Long(_) => 4,
         }
+    }
+
+    fn stores(&self) -> &[Store] {
+        let (Self::Prefix(stores) | Self::Long(stores)) = self;
+        stores
     }
 
     /// The last choice is everything, the first nothing.
@@ -157,6 +180,28 @@ impl Pending {
         self.tracks.iter().fold(1, |count, track| count.saturating_mul(track.choices()))
     }
 
+    /// The parts about which a cut decides one by one, by the number of its choices.
+    pub fn choices(&self) -> Vec<u64> {
+        self.tracks.iter().map(Track::choices).collect()
+    }
+
+    /// The state of these choices, one for each part.
+    pub fn chosen(&self, choices: &[u64]) -> PmState {
+        self.state(|track| choices[track])
+    }
+
+    /// The parts that `look` reads of the state of these choices, or of what it makes of it.
+    pub fn reads(&self, choices: &[u64], look: &mut dyn FnMut(PmState)) -> BTreeSet<usize> {
+        let words = |(part, track): (usize, &Track)| {
+            track.stores().iter().map(|store| (store.at..store.at + WORD, part)).collect::<Vec<_>>()
+        };
+        let watch = Arc::new(Watch::new(self.tracks.iter().enumerate().flat_map(words)));
+        let mut state = self.chosen(choices);
+        state.watch = Some(watch.clone());
+        look(state);
+        watch.read()
+    }
+
     /// The states: all of them if there are at most `max`, and otherwise so many of them: none and
     /// all of what is on its way, each part of it alone, all but each part, and combinations that
     /// `seed` picks.
@@ -197,7 +242,7 @@ impl Pending {
                 digit
             })
             .collect();
-        self.state(|track| digits[track])
+        self.chosen(&digits)
     }
 
     /// The state in which `choice` says how much of each track is there.
