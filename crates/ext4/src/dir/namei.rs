@@ -210,6 +210,7 @@ impl Draft<'_, '_> {
             FileKind::Symlink | FileKind::Fifo | FileKind::Socket => {}
         }
         let rest = vec![0; engine.inode_size() - GOOD_OLD_SIZE - extra];
+        self.note_old_attributes(ino, rest.len())?;
         let seed = engine.sb.checksums.inode_seed(ino, raw.generation.get());
         self.put_inode(ino, Inode { raw, rest: Arc::from(rest), size: 0, seed });
         if new.kind == FileKind::Symlink {

@@ -23,10 +23,11 @@ use vfs::op::Work;
 use zerocopy::IntoBytes;
 
 use crate::inode::cached::{Cached, Inode};
-use crate::inode::map::{Mapped, find};
+use crate::inode::map::{Blocks, Mapped, find};
 use crate::mount::draft::{Changes, Draft};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
+use crate::mount::want::{Kind, Step};
 use crate::ondisk::Ino;
 use crate::ondisk::extent::{Extent, RawExtent};
 use crate::ondisk::inode::fields_len;
@@ -74,6 +75,22 @@ impl Draft<'_, '_> {
         if self.volume().unsaid.is_some() {
             self.changes.note.ranges.push((ino, range));
         }
+    }
+
+    /// New inode `ino` has room for `rest` bytes of extended attributes. Replay of a fast commit
+    /// leaves in them what an inode before it had there (`ext4_fc_replay_inode`).
+    pub(crate) fn note_old_attributes(&mut self, ino: Ino, rest: usize) -> Step<()> {
+        let engine = self.volume();
+        if engine.unsaid.is_none() || !engine.has_table_block(ino)? {
+            return Ok(());
+        }
+        let (at, byte) = engine.inode_slot(ino)?;
+        let end = byte + engine.inode_size();
+        let before = self.block(at, Kind::Table)?;
+        if before[end - rest..end].iter().any(|&byte| byte != 0) {
+            self.note_more();
+        }
+        Ok(())
     }
 
     /// The operation does more than a fast commit can say.

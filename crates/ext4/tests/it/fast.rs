@@ -154,6 +154,26 @@ fn what_cannot_be_said_is_committed() {
     image.assert_clean("unmounted");
 }
 
+/// The kernel's replay would give the new file the attributes of the old one.
+#[test]
+fn a_file_in_the_place_of_one_with_attributes_is_committed() {
+    let image = Image::with_features(64, "fast_commit");
+    let fs = begun(&image, "journal=fast");
+    let old = create(&fs, b"old");
+    fs.setxattr(old, b"user.a", b"b", vfs::XattrMode::Set).unwrap();
+    fs.sync().unwrap();
+    fs.unlink(fs.root(), b"old").unwrap();
+    fs.sync().unwrap();
+    let mut commits = status(&fs, "journal/commits");
+    for name in [b"new", b"two"] {
+        let ino = create(&fs, name);
+        assert_eq!(ino == old, name == b"new", "its number is used again");
+        fs.fsync(ino, false).unwrap();
+        commits += u64::from(ino == old);
+        assert_eq!(status(&fs, "journal/commits"), commits);
+    }
+}
+
 /// The log never wraps around its end, where e2fsck reads on into the area for fast commits.
 #[test]
 fn a_log_that_is_full_begins_anew() {

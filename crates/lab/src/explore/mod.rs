@@ -37,8 +37,8 @@ use states::Entry;
 /// How many states to look at where there are too many.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// If an instant has at most this many states, all are looked at; otherwise this many are drawn
-    /// from the seed.
+    /// If an instant has at most this many states, all are looked at; otherwise those that can be
+    /// told apart or, if these are too many, this many drawn from the seed.
     pub states: usize,
 }
 

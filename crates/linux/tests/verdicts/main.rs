@@ -1,6 +1,7 @@
 //! The kernel's verdicts on what we write, on what it wrote and a crash left, and on how fast we
 //! are.
 
+mod areas_in_use;
 mod attributes;
 mod devices;
 mod ext4;
