@@ -27,6 +27,9 @@ const SLAB: Layout = match Layout::from_size_align(SLAB_SIZE, SLAB_SIZE) {
 };
 /// Frames in a slab.
 const SLAB_FRAMES: usize = SLAB_SIZE / BLOCK_SIZE;
+/// Counts in a cache line, and lines with the counts of a slab.
+const LINE_COUNTS: usize = 64 / size_of::<AtomicU32>();
+const COUNT_LINES: usize = SLAB_FRAMES / LINE_COUNTS;
 /// So many frames are enough for an operation, most of the time.
 const STOCK: usize = 64;
 /// Frames a thread keeps before it gives half of them to the others.
@@ -207,7 +210,10 @@ fn slab() -> impl Iterator<Item = FreeFrame> {
     let Some(start) = zeroed_slab() else { handle_alloc_error(SLAB) };
     let counts: &'static [AtomicU32] =
         Box::leak((0..SLAB_FRAMES).map(|_| AtomicU32::new(0)).collect());
-    counts.iter().enumerate().map(move |(i, count)| {
+    // Neighbours have counts in different cache lines, since they are often used by two threads.
+    let count_of = |i: usize| &counts[i % COUNT_LINES * LINE_COUNTS + i / COUNT_LINES];
+    (0..SLAB_FRAMES).map(move |i| {
+        let count = count_of(i);
         // SAFETY: frame `i` lies within the slab.
         let bytes = unsafe { start.add(i * BLOCK_SIZE) }.cast();
         FreeFrame { bytes, count }

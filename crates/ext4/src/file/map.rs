@@ -100,7 +100,9 @@ impl Map for FileMap<'_> {
 
     fn reserve_run(&mut self, ino: vfs::Ino, pages: Range<u64>) -> Step<u64> {
         let each = self.engine.sb.blocks_per_page();
-        let (mut at, last) = (pages.start * each, pages.end * each);
+        let is_dirty = |index: &u64| self.shard.pages.is_dirty(ino, *index);
+        let first = pages.clone().find(|index| !is_dirty(index)).unwrap_or(pages.end);
+        let (mut at, last) = (first * each, pages.end * each);
         let mut needed = 0;
         while at < last {
             let (end, is_hole) = match self.find(at)? {
