@@ -32,7 +32,11 @@ struct Subject {
     umount: &'static str,
 }
 
-const SUBJECTS: [Subject; 7] = [
+/// Which features the kernel offers is settled at mount.
+const MOUNT_WITH_RINGS: &str = "was=$(cat $RINGS) && echo 1 >$RINGS && \
+    $STRANDLINE mount $1 $2 -o io_uring && echo $was >$RINGS";
+
+const SUBJECTS: [Subject; 8] = [
     Subject {
         name: "strandline",
         mkfs: "$STRANDLINE mkfs -q $1",
@@ -42,9 +46,7 @@ const SUBJECTS: [Subject; 7] = [
     Subject {
         name: "strandline-io_uring",
         mkfs: "$STRANDLINE mkfs -q $1",
-        // Which features the kernel offers is settled at mount.
-        mount: "was=$(cat $RINGS) && echo 1 >$RINGS && \
-            $STRANDLINE mount $1 $2 -o io_uring && echo $was >$RINGS",
+        mount: MOUNT_WITH_RINGS,
         umount: "$STRANDLINE umount $1",
     },
     Subject {
@@ -57,6 +59,12 @@ const SUBJECTS: [Subject; 7] = [
         name: "strandline-ext4",
         mkfs: "$STRANDLINE mkfs --fs ext4 -q $1",
         mount: "$STRANDLINE mount $1 $2",
+        umount: "$STRANDLINE umount $1",
+    },
+    Subject {
+        name: "strandline-ext4-io_uring",
+        mkfs: "$STRANDLINE mkfs --fs ext4 -q $1",
+        mount: MOUNT_WITH_RINGS,
         umount: "$STRANDLINE umount $1",
     },
     Subject {
@@ -98,7 +106,7 @@ fn best(mut round: impl FnMut(usize)) -> f64 {
 }
 
 fn report(subject: &str, what: &str, value: f64, unit: &str) {
-    println!("{subject:22} {what:24} {value:10.1} {unit}");
+    println!("{subject:24} {what:24} {value:10.1} {unit}");
 }
 
 fn random_writes(name: &str, dir: &Path) {
@@ -174,7 +182,7 @@ fn measure(subject: &Subject, base: &Path) {
     File::create(&image).and_then(|file| file.set_len(IMAGE)).expect("room in /dev/shm");
     fs::create_dir_all(&dir).expect("a mount point");
     if !shell(subject.mkfs, &[&image]) || !shell(subject.mount, &[&image, &dir]) {
-        println!("{:22} could not be mounted here", subject.name);
+        println!("{:24} could not be mounted here", subject.name);
         return;
     }
     sequential(subject.name, &dir);
