@@ -79,19 +79,13 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Opt
 pub(super) fn find_in(block: &[u8], at: FsBlock, name: &[u8]) -> Result<Option<Found>> {
     let mut before = None;
     for dirent in Dirents::new(block, at) {
-        let Dirent { offset, ino, .. } = dirent?;
-        if ino != 0 && dirent_name(block, at, offset)? == name {
+        let Dirent { offset, ino, name: found, .. } = dirent?;
+        if ino != 0 && found == name {
             return Ok(Some(Found { ino, at, offset, before }));
         }
         before = Some(offset);
     }
     Ok(None)
-}
-
-fn dirent_name(block: &[u8], at: FsBlock, offset: usize) -> Result<&[u8]> {
-    let len = usize::from(block[offset + 6]);
-    let name = block.get(offset + dirent::HEADER..offset + dirent::HEADER + len);
-    name.ok_or_else(|| Error::corrupt("dirent.name_len", at, len, "within the block"))
 }
 
 /// Whether a directory has no entries but `.` and `..`.

@@ -89,11 +89,9 @@ impl<'a> Dirents<'a> {
         Self { bytes, offset: 0, at }
     }
 
+    #[inline]
     fn parse(&self) -> Result<Dirent<'a>> {
-        let corrupt = |field, found: usize, allowed: &str| {
-            let found = format!("{found} at byte {}", self.offset);
-            Error::corrupt(field, self.at, found, allowed)
-        };
+        let corrupt = |field, found, allowed| self.corrupt(field, found, allowed);
         let rest = &self.bytes[self.offset..];
         let (raw, behind) = RawDirent::ref_from_prefix(rest)
             .map_err(|_| corrupt("dirent", rest.len(), "8 bytes or more"))?;
@@ -108,11 +106,18 @@ impl<'a> Dirents<'a> {
         let (name, ino) = (&behind[..name_len], raw.inode.get());
         Ok(Dirent { offset: self.offset, ino, rec_len, file_type: raw.file_type, name })
     }
+
+    #[cold]
+    fn corrupt(&self, field: &'static str, found: usize, allowed: &str) -> Error {
+        let found = format!("{found} at byte {}", self.offset);
+        Error::corrupt(field, self.at, found, allowed)
+    }
 }
 
 impl<'a> Iterator for Dirents<'a> {
     type Item = Result<Dirent<'a>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.offset >= self.bytes.len() {
             return None;
