@@ -210,10 +210,9 @@ fn slab() -> impl Iterator<Item = FreeFrame> {
     let Some(start) = zeroed_slab() else { handle_alloc_error(SLAB) };
     let counts: &'static [AtomicU32] =
         Box::leak((0..SLAB_FRAMES).map(|_| AtomicU32::new(0)).collect());
-    // Neighbours have counts in different cache lines, since they are often used by two threads.
-    let count_of = |i: usize| &counts[i % COUNT_LINES * LINE_COUNTS + i / COUNT_LINES];
     (0..SLAB_FRAMES).map(move |i| {
-        let count = count_of(i);
+        // Neighbours are often used by two threads, so their counts are in different cache lines.
+        let count = &counts[i % COUNT_LINES * LINE_COUNTS + i / COUNT_LINES];
         // SAFETY: frame `i` lies within the slab.
         let bytes = unsafe { start.add(i * BLOCK_SIZE) }.cast();
         FreeFrame { bytes, count }

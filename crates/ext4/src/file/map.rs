@@ -100,6 +100,7 @@ impl Map for FileMap<'_> {
 
     fn reserve_run(&mut self, ino: vfs::Ino, pages: Range<u64>) -> Step<u64> {
         let each = self.engine.sb.blocks_per_page();
+        // Pages that are dirty have blocks, or promises of some.
         let is_dirty = |index: &u64| self.shard.pages.is_dirty(ino, *index);
         let first = pages.clone().find(|index| !is_dirty(index)).unwrap_or(pages.end);
         let (mut at, last) = (first * each, pages.end * each);

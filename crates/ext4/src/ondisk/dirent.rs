@@ -91,17 +91,20 @@ impl<'a> Dirents<'a> {
 
     #[inline]
     fn parse(&self) -> Result<Dirent<'a>> {
-        let corrupt = |field, found, allowed| self.corrupt(field, found, allowed);
         let rest = &self.bytes[self.offset..];
         let (raw, behind) = RawDirent::ref_from_prefix(rest)
-            .map_err(|_| corrupt("dirent", rest.len(), "8 bytes or more"))?;
+            .map_err(|_| self.corrupt("dirent", rest.len(), "8 bytes or more"))?;
         let rec_len = usize::from(raw.rec_len.get());
         let name_len = usize::from(raw.name_len);
         if rec_len > rest.len() || !rec_len.is_multiple_of(4) || rec_len < record_len(1) {
-            return Err(corrupt("dirent.rec_len", rec_len, "a multiple of 4 within the block"));
+            return Err(self.corrupt(
+                "dirent.rec_len",
+                rec_len,
+                "a multiple of 4 within the block",
+            ));
         }
         if rec_len < record_len(name_len) {
-            return Err(corrupt("dirent.name_len", name_len, "less than the record"));
+            return Err(self.corrupt("dirent.name_len", name_len, "less than the record"));
         }
         let (name, ino) = (&behind[..name_len], raw.inode.get());
         Ok(Dirent { offset: self.offset, ino, rec_len, file_type: raw.file_type, name })

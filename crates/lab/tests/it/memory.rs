@@ -99,9 +99,9 @@ fn every_state_of_two_operations() {
     for technique in format().techniques() {
         let result = batch(technique.name, DRIVE, 2, None);
         assert_unbroken(&result);
-        // In place, contents are under way, which can be told apart in very many ways.
-        let is_whole = result.counts.sampled == 0 || technique.name == "inplace";
-        assert!(result.complete && is_whole, "{technique}");
+        // In place, one instant of writing the same holes twice can be told apart in too many ways.
+        let drawn_from = usize::from(technique.name == "inplace");
+        assert!(result.complete && result.counts.sampled == drawn_from, "{technique}");
     }
 }
 
