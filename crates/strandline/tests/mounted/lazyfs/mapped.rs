@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 
@@ -25,49 +26,66 @@ fn what_a_mapping_has_changed_is_lost_too() {
 }
 
 /// Each of four threads writes a number to its file and fsyncs it, again and again, while what is
-/// not durable is lost under them; what an fsync has confirmed is there at the end.
+/// not durable is lost under them; what an fsync has confirmed is there at the end. The clears go
+/// on until every thread has had fsyncs confirmed between them, however slow the machine.
 #[test]
 fn no_fsync_confirms_what_a_clear_took_from_it() {
     for fs in ["f2fs", "ext4"] {
         let lazy = Lazy::new(fs, Disk::Plain(128), "");
         let ends = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = (0..4)
-            .map(|n| {
+        let succeeded: [Arc<AtomicU64>; 4] = Default::default();
+        let writers: Vec<_> = succeeded
+            .iter()
+            .enumerate()
+            .map(|(n, succeeded)| {
                 let path = lazy.path(&format!("file{n}"));
-                let mut file = synced(&path, &0_u64.to_le_bytes());
-                let ends = ends.clone();
+                let file = synced(&path, &0_u64.to_le_bytes());
+                let (ends, succeeded) = (ends.clone(), succeeded.clone());
                 cores::spawn("writer", None, move || {
-                    let (mut number, mut confirmed) = (0_u64, 0);
-                    while !ends.load(Ordering::Relaxed) {
-                        number += 1;
-                        file.write_all_at(&number.to_le_bytes(), 0).unwrap();
-                        match file.sync_all() {
-                            Ok(()) => confirmed = number,
-                            Err(error) => {
-                                let lost = Some(Errno::IO.raw_os_error());
-                                assert_eq!(error.raw_os_error(), lost);
-                                drop(file);
-                                file = File::options().write(true).open(&path).unwrap();
-                            }
-                        }
-                    }
+                    let confirmed = count(&path, file, &ends, &succeeded);
                     (path, confirmed)
                 })
             })
             .collect();
-        for _ in 0..20 {
+        let few = || succeeded.iter().any(|fsyncs| fsyncs.load(Ordering::Relaxed) < 20);
+        let mut clears = 0;
+        while clears < 20 || few() {
+            assert!(clears < 10_000, "{fs}: {succeeded:?} fsyncs succeeded");
             lazy.clear();
+            clears += 1;
         }
         ends.store(true, Ordering::Relaxed);
         let confirmed: Vec<_> = writers.into_iter().map(cores::JoinHandle::join).collect();
         lazy.clear();
         for (path, confirmed) in confirmed {
             let left = u64::from_le_bytes(fs::read(&path).unwrap()[..].try_into().unwrap());
-            assert!(confirmed > 20 && left >= confirmed, "{fs}: {left} of {confirmed}");
+            assert!(left >= confirmed, "{fs}: {left} of {confirmed}");
         }
         lazy.rig.unmount();
         lazy.rig.check();
     }
+}
+
+/// Writes growing numbers to `file`, each with an fsync, until `ends`. Returns the last one that
+/// an fsync confirmed.
+fn count(path: &Path, mut file: File, ends: &AtomicBool, succeeded: &AtomicU64) -> u64 {
+    let (mut number, mut confirmed) = (0_u64, 0);
+    while !ends.load(Ordering::Relaxed) {
+        number += 1;
+        file.write_all_at(&number.to_le_bytes(), 0).unwrap();
+        match file.sync_all() {
+            Ok(()) => {
+                confirmed = number;
+                succeeded.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()));
+                drop(file);
+                file = File::options().write(true).open(path).unwrap();
+            }
+        }
+    }
+    confirmed
 }
 
 /// Files are made, renamed and removed meanwhile: a clear leaves some of it, and never a wrong
