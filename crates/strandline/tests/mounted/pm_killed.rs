@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cores::splitmix64;
 use drive::Drive;
@@ -179,8 +180,9 @@ fn kill_mounts(kills: u64, (make, options): (&'static str, &str)) {
     std::fs::write(point.join(SHARED), [0; FILES as usize * PAGE]).expect("space");
     let mut done = 0;
     for kill in 0..kills {
+        let has_stepped = Arc::new(AtomicBool::new(false));
         let writer = {
-            let point = point.clone();
+            let (point, has_stepped) = (point.clone(), has_stepped.clone());
             cores::spawn("writer", None, move || {
                 let new = point.join("new");
                 drop(std::fs::remove_file(&new));
@@ -190,11 +192,19 @@ fn kill_mounts(kills: u64, (make, options): (&'static str, &str)) {
                     && std::fs::rename(&new, point.join(name(last + 1))).is_ok()
                 {
                     last += 1;
+                    has_stepped.store(true, Ordering::Relaxed);
                 }
                 last
             })
         };
-        cores::sleep(5_000_000 + splitmix64(kill) % 20_000_000);
+        // However slow the machine, some steps are there to be lost.
+        for _ in 0..10_000 {
+            if has_stepped.load(Ordering::Relaxed) {
+                break;
+            }
+            cores::sleep(1_000_000);
+        }
+        cores::sleep(splitmix64(kill) % 20_000_000);
         rig.die();
         let last = writer.join();
         rig.clear();
