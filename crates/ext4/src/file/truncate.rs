@@ -92,9 +92,10 @@ impl Engine {
                 if draft.inode(ino)?.has_extents() && !draft.free_behind(ino, 0)? {
                     return Ok(false);
                 }
+                draft.free_inode(ino)?;
+                // Late, since it locks the list; but that before the count of a shared block.
                 draft.remove_orphan(ino)?;
                 draft.drop_xattr_block(ino)?;
-                draft.free_inode(ino)?;
                 Ok(true)
             })?;
             is_cut = true;

@@ -11,7 +11,7 @@ use vfs::op::Work;
 use crate::alloc::groups::{Bitmaps, GroupState, by_group};
 use crate::inode::cached::{Cached, Inode, Shard, set_dtime};
 use crate::inode::orphan::Link;
-use crate::mount::draft::{Changes, Pages};
+use crate::mount::draft::{Changes, Pages, Pins};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
 use crate::mount::journal::Handle;
@@ -48,7 +48,17 @@ impl Changes<'_> {
         let engine = self.engine;
         self.note_down(work);
         let handle = &mut work.permit;
-        let dtimes = self.apply_orphans(handle);
+        let links = self.apply_orphans(handle);
+        for (ino, next) in links {
+            if let Some(at) = self.inodes.iter().position(|(other, _)| *other == ino) {
+                let (_, inode) = self.inodes.remove(at);
+                self.apply_inode(work, ino, inode, Some(next));
+            }
+        }
+        // Not before: until all links are written, the next change of the list would write one that
+        // is then written over.
+        self.orphans = None;
+        let handle = &mut work.permit;
         for (ino, is_dir) in std::mem::take(&mut self.unmade) {
             engine.unmake_inode(handle, ino, is_dir);
             self.forget_inode(handle, ino);
@@ -60,24 +70,11 @@ impl Changes<'_> {
             }
         }
         for (ino, inode) in std::mem::take(&mut self.inodes) {
-            let dtime = dtimes.iter().find(|(other, _)| *other == ino).map(|(_, dtime)| *dtime);
-            let is_new = self.made.iter().find(|(other, _)| *other == ino);
-            match is_new {
-                Some((_, is_dir)) => {
-                    let new = NewSlot { ino, is_dir: *is_dir, dtime: dtime.unwrap_or(0) };
-                    engine.make_inode(handle, &new, &inode);
-                }
-                None => engine.write_inode(handle, ino, |slot| inode.emit(slot, dtime)),
-            }
-            if let Some(shard) = work.shards.get_mut(ino.into()) {
-                let is_mapped = self.mapped.contains(&ino);
-                keep_inode(shard, ino, inode, (handle.id(), is_mapped));
-            }
+            let dtime = (self.removed_orphan == Some(ino)).then_some(0);
+            self.apply_inode(work, ino, inode, dtime);
         }
+        let handle = &mut work.permit;
         self.apply_names(&mut work.shards);
-        // Not before: until all links are written, the next change of the list would write one that
-        // is then written over.
-        self.orphans = None;
         for (at, block) in std::mem::take(&mut self.blocks) {
             match block {
                 Some(block) => handle.create(at, (), block),
@@ -115,6 +112,22 @@ impl Changes<'_> {
         self.is_ordered.then(|| work.permit.order())
     }
 
+    /// Writes an inode; with `dtime`, that in its place in the list of orphans.
+    fn apply_inode(&self, work: &mut Work<'_, Engine>, ino: Ino, inode: Inode, dtime: Option<u32>) {
+        let (engine, handle) = (self.engine, &mut work.permit);
+        match self.made.iter().find(|(other, _)| *other == ino) {
+            Some((_, is_dir)) => {
+                let new = NewSlot { ino, is_dir: *is_dir, dtime: dtime.unwrap_or(0) };
+                engine.make_inode(handle, &self.pins, &new, &inode);
+            }
+            None => engine.write_inode(handle, &self.pins, ino, |slot| inode.emit(slot, dtime)),
+        }
+        if let Some(shard) = work.shards.get_mut(ino.into()) {
+            let is_mapped = self.mapped.contains(&ino);
+            keep_inode(shard, ino, inode, (work.permit.id(), is_mapped));
+        }
+    }
+
     /// Cached names stay entries of their directories.
     fn apply_names(&mut self, shards: &mut OwnedShards<'_, Shard>) {
         for dir in std::mem::take(&mut self.lost_names) {
@@ -130,16 +143,14 @@ impl Changes<'_> {
         }
     }
 
-    /// Links the list of orphans anew. Returns the `i_dtime`s of inodes that are written anyway.
+    /// Links the list of orphans anew. Returns the links in inodes that are written anyway.
     fn apply_orphans(&mut self, handle: &mut Handle<'_>) -> Vec<(Ino, u32)> {
         let engine = self.engine;
         let Some(orphans) = &mut self.orphans else { return Vec::new() };
-        let mut dtimes = Vec::new();
-        let mut links = Vec::new();
+        let (mut links, mut left) = (Vec::new(), Vec::new());
         if let Some(ino) = self.removed_orphan {
             links.extend(orphans.link_to_remove(ino));
             orphans.removed(ino);
-            dtimes.push((ino, 0));
         }
         if let Some(ino) = self.added_orphan {
             links.extend(orphans.links_to_add(ino));
@@ -152,16 +163,16 @@ impl Changes<'_> {
                     handle.create(engine.sb.super_block(), (), block);
                 }
                 Link::Next(ino, next) if self.inodes.iter().any(|(other, _)| *other == ino) => {
-                    dtimes.push((ino, next));
+                    left.push((ino, next));
                 }
-                Link::Next(ino, next) => engine.write_inode(handle, ino, |slot| {
+                Link::Next(ino, next) => engine.write_inode(handle, &self.pins, ino, |slot| {
                     let generation = slot[0x64..0x68].try_into().map_or(0, u32::from_le_bytes);
                     let seed = engine.sb.checksums.inode_seed(ino, generation);
                     set_dtime(slot, seed, Some(next));
                 }),
             }
         }
-        dtimes
+        left
     }
 
     /// Writes a freed inode: no links, no type, and when it was freed.
@@ -171,7 +182,8 @@ impl Changes<'_> {
         inode.raw.links_count = 0.into();
         inode.raw.set_size(0);
         let now = self.engine.clock.now().secs as u32;
-        self.engine.write_inode(handle, ino, |slot| inode.emit(slot, Some(now)));
+        let write = |slot: &mut [u8]| inode.emit(slot, Some(now));
+        self.engine.write_inode(handle, &self.pins, ino, write);
     }
 }
 
@@ -216,19 +228,37 @@ impl Engine {
         Ok(self.sb.first_beside(place.index) < used)
     }
 
-    fn write_inode(&self, handle: &mut Handle<'_>, ino: Ino, write: impl FnOnce(&mut [u8])) {
+    fn write_inode(
+        &self,
+        handle: &mut Handle<'_>,
+        pins: &Pins,
+        ino: Ino,
+        write: impl FnOnce(&mut [u8]),
+    ) {
         let Ok((at, byte)) = self.inode_slot(ino) else { return };
-        self.edit(handle, at, |block| write(&mut block[byte..byte + self.inode_size()]));
+        self.edit(handle, pins, at, |block| write(&mut block[byte..byte + self.inode_size()]));
     }
 
     /// Changes a block of the inode table, which the plan has pinned, or which has just been made.
-    fn edit(&self, handle: &mut Handle<'_>, at: FsBlock, change: impl FnOnce(&mut [u8])) {
-        if let Some(pin) = self.journal.pin_cached(at) {
-            handle.change_pinned(&pin, (), |block| change(&mut block[..]));
+    fn edit(
+        &self,
+        handle: &mut Handle<'_>,
+        pins: &Pins,
+        at: FsBlock,
+        change: impl FnOnce(&mut [u8]),
+    ) {
+        let change = |block: &mut [u8; drive::BLOCK_SIZE]| change(&mut block[..]);
+        match pins.iter().find(|(other, _)| *other == at) {
+            Some((_, pin)) => handle.change_pinned(pin, (), change),
+            None => {
+                if let Some(pin) = self.journal.pin_cached(at) {
+                    handle.change_pinned(&pin, (), change);
+                }
+            }
         }
     }
 
-    fn make_inode(&self, handle: &mut Handle<'_>, new: &NewSlot, inode: &Inode) {
+    fn make_inode(&self, handle: &mut Handle<'_>, pins: &Pins, new: &NewSlot, inode: &Inode) {
         let NewSlot { ino, is_dir, dtime } = *new;
         let Ok(place) = self.sb.inode_place(ino) else { return };
         let mut state = self.groups.lock(place.group);
@@ -238,7 +268,7 @@ impl Engine {
         if self.sb.first_beside(place.index) >= used {
             handle.create(at, (), Block::zeroed());
         }
-        self.edit(handle, at, |block| {
+        self.edit(handle, pins, at, |block| {
             let slot = &mut block[byte..byte + self.inode_size()];
             slot.fill(0);
             inode.emit(slot, Some(dtime));

@@ -40,6 +40,9 @@ pub(crate) struct Draft<'a, 'v> {
     pub(crate) changes: Changes<'v>,
 }
 
+/// Blocks of metadata kept in memory.
+pub(super) type Pins = SmallVec<[(FsBlock, Pin<()>); 2]>;
+
 /// What a plan comes to.
 pub(crate) struct Changes<'v> {
     pub(crate) engine: &'v Engine,
@@ -63,7 +66,7 @@ pub(crate) struct Changes<'v> {
     /// Freed inodes, and whether they were directories.
     pub(crate) unmade: SmallVec<[(Ino, bool); 1]>,
     /// Blocks of the inode table that will change, kept in memory.
-    pub(super) pins: SmallVec<[(FsBlock, Pin<()>); 2]>,
+    pub(super) pins: Pins,
     /// The list of orphans, locked since it was first looked at.
     pub(super) orphans: Option<MutexGuard<'v, Orphans>>,
     /// Locked since a block of attributes was found to be shared.
@@ -157,7 +160,7 @@ impl<'a, 'v> Draft<'a, 'v> {
             kept: None,
             mapped: SmallVec::new(),
             unmade: SmallVec::new(),
-            pins: SmallVec::new(),
+            pins: Pins::new(),
             orphans: None,
             shares: None,
             unshared: None,
