@@ -25,6 +25,9 @@ pub struct LogSpace {
     pub blocks: LogBlocks,
 }
 
+/// An open handle, in the line of credits.
+const HANDLE: u64 = 1 << 32;
+
 /// Blocks of a transaction where there is no log to bound it.
 const UNLOGGED_MAX: u32 = 1 << 14;
 
@@ -38,8 +41,12 @@ pub(crate) struct Area<K> {
     /// The running transaction. Handles read it for as long as they live; closing writes.
     pub(crate) gate: PerCoreRwLock<Tid>,
     /// Credits of open handles, and those that the running transaction has used
-    /// (`t_outstanding_credits`). Changed only under the gate.
+    /// (`t_outstanding_credits`), in its low half. The high half counts open handles (`t_updates`,
+    /// which Linux has in the same line) if there is a `state_lock`. Changed only under the gate.
     pub(crate) credits: Line,
+    /// Readers of Linux's `j_state_lock`, if a handle is to cost what it costs there. Nothing waits
+    /// for it, since what that lock protects the gate does here.
+    state_lock: Option<Line>,
     /// Blocks of the log that are neither used nor reserved by a transaction. Only closing lowers
     /// it, when no handle is open; so room that a handle has found stays.
     room: Line,
@@ -136,6 +143,7 @@ impl<K> Area<K> {
             max,
             gate: PerCoreRwLock::ranked(Rank::Gate, "journal gate", tid).keyed(key),
             credits: Line::new(0),
+            state_lock: None,
             room: Line::new(log.free.into()),
             aborted: Line::new(0),
             running: Mutex::ranked(Rank::Meta, "running transaction", Running::new(tid)).keyed(key),
@@ -173,27 +181,50 @@ impl<K> Area<K> {
         self.room.store(log.free.saturating_sub(log.closing).into());
     }
 
+    /// From now on handles are counted as in Linux, which the gate makes unnecessary: each makes
+    /// six changes of two lines that cores share (`start_this_handle`, `jbd2_journal_stop`). Linux
+    /// makes one more, of `t_handle_count`.
+    pub(crate) fn count_as_linux(&mut self) {
+        self.state_lock = Some(Line::new(0));
+    }
+
+    /// Takes `credits` for a handle that is being opened, under the gate.
+    pub(crate) fn join(&self, credits: u32) -> Result<Room> {
+        let Some(state_lock) = &self.state_lock else { return self.reserve(credits) };
+        state_lock.fetch_add(1);
+        let room = self.reserve(credits);
+        if matches!(room, Ok(Room::Enough)) {
+            self.credits.fetch_add(HANDLE);
+        }
+        state_lock.fetch_add(1_u64.wrapping_neg());
+        room
+    }
+
+    /// The handle is closed, and has not used these credits. Before it gives up the gate.
+    pub(crate) fn part(&self, credits: u32) {
+        self.give_back(credits);
+        if self.state_lock.is_some() {
+            self.credits.fetch_add(HANDLE.wrapping_neg());
+        }
+    }
+
     /// Takes `credits` for a handle. The caller has the gate, so the running transaction stays.
     pub(crate) fn reserve(&self, credits: u32) -> Result<Room> {
         if credits > self.max {
             return Err(Error::TooLarge { wanted: credits, max: self.max });
         }
-        let wanted = self.credits.fetch_add(credits.into()) + u64::from(credits);
-        let room = match u32::try_from(wanted) {
-            Ok(wanted)
-                if wanted <= self.max && u64::from(self.cost(wanted)) <= self.room.load() =>
-            {
-                return Ok(Room::Enough);
-            }
-            Ok(wanted) if wanted <= self.max => Room::FullLog,
-            _ => Room::FullTransaction,
+        let wanted = (self.credits.fetch_add(credits.into()) as u32).saturating_add(credits);
+        let room = match wanted <= self.max {
+            true if u64::from(self.cost(wanted)) <= self.room.load() => return Ok(Room::Enough),
+            true => Room::FullLog,
+            false => Room::FullTransaction,
         };
         self.give_back(credits);
         Ok(room)
     }
 
     /// Credits that a handle has not used.
-    pub(crate) fn give_back(&self, credits: u32) {
+    fn give_back(&self, credits: u32) {
         self.credits.fetch_add(u64::from(credits).wrapping_neg());
     }
 

@@ -49,7 +49,9 @@ impl<C: Client> Journal<C> {
             let (area, gate) = (areas[*place], &mut gates[*place]);
             // No handle is open, so credits are those that were used.
             let mut log = area.log.lock();
-            log.closing = area.cost(area.credits.load() as u32);
+            let used = area.credits.load();
+            debug_assert!(used <= u32::MAX.into(), "{used:#x}: a handle is open");
+            log.closing = area.cost(used as u32);
             area.credits.store(0);
             area.note_room(&log);
             **gate = gate.next();

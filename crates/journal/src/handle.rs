@@ -59,7 +59,7 @@ impl<C: Client> Journal<C> {
         loop {
             area.check()?;
             let gate = area.gate.read();
-            match area.reserve(credits)? {
+            match area.join(credits)? {
                 Room::Enough => {
                     let tid = *gate;
                     return Ok((gate, tid));
@@ -258,7 +258,7 @@ impl<C: Client> Handle<'_, C> {
             running.marks.add_partner(id, &Frontier::default());
         }
         // What is left of the promise goes back before the transaction can be closed.
-        self.area.give_back(std::mem::take(&mut self.credits));
+        self.area.part(std::mem::take(&mut self.credits));
         self.gate = None;
     }
 }

@@ -69,6 +69,8 @@ pub struct Options {
     pub is_single: bool,
     /// Records have checksums of their data, and are written together with it.
     pub record_csum: bool,
+    /// Handles cost what they cost in Linux: for comparisons.
+    pub counts_as_linux: bool,
     /// Mistakes for tests.
     pub inject: Inject,
 }
@@ -80,6 +82,7 @@ impl Default for Options {
             areas: 0,
             is_single: false,
             record_csum: false,
+            counts_as_linux: false,
             inject: Inject::empty(),
         }
     }
@@ -117,7 +120,7 @@ impl<C: Client> Journal<C> {
         let is_forced = identify.volatile_cache && identify.fua;
         let policy = options.policy;
         let (mut records, mut fast) = (None, None);
-        let (tails, areas) = match policy.areas {
+        let (tails, mut areas) = match policy.areas {
             // An area per core, so that callers do not meet where nothing is logged.
             Areas::None => {
                 let count = (cores::core_count() as u64).clamp(1, UNLOGGED_AREAS) as u16;
@@ -149,6 +152,9 @@ impl<C: Client> Journal<C> {
                 (Some(tails), areas)
             }
         };
+        if options.counts_as_linux && policy.areas != Areas::None {
+            areas.iter_mut().for_each(Area::count_as_linux);
+        }
         if let (Some(_), None, [area]) = (&records, &tails, &*areas) {
             mark(area, &io)?;
         }

@@ -1,6 +1,8 @@
 //! Reading and writing: through the page cache, with blocks promised when a page becomes dirty and
 //! allocated when it is written back.
 
+use std::ops::Range;
+
 use drive::{BLOCK_SIZE, Blocks as DriveBlocks, Lba};
 use vfs::file::{self, Miss, Part, Write};
 use vfs::op::Stop;
@@ -141,8 +143,8 @@ impl Engine {
             match step {
                 Ok(Wrote { len, stop: None, is_sync }) => {
                     done += len;
-                    if len > 0 && self.linux == Linux::V4_14 {
-                        self.log_inode(ino)?;
+                    if done > 0 && self.linux == Some(Linux::V4_14) {
+                        self.log_inode(ino, offset..offset + done as u64)?;
                     }
                     self.throttle(ino)?;
                     if done > 0 && is_sync {
@@ -162,9 +164,12 @@ impl Engine {
         }
     }
 
-    /// Puts the inode into the running transaction (`ext4_dirty_inode`).
-    fn log_inode(&self, ino: Ino) -> Result<()> {
-        self.change(&[ino.into()], 2, |draft| draft.inode_mut(ino).map(drop))
+    /// Puts the inode into the running transaction, once for each page of the bytes that were
+    /// written (`ext4_da_write_begin`, `ext4_dirty_inode`).
+    fn log_inode(&self, ino: Ino, written: Range<u64>) -> Result<()> {
+        let mut pages = written.start / PAGE..written.end.div_ceil(PAGE);
+        pages
+            .try_for_each(|_| self.change(&[ino.into()], 2, |draft| draft.inode_mut(ino).map(drop)))
     }
 
     fn write_step(&self, shard: &mut Shard, ino: Ino, write: Write<'_>) -> Step<Wrote> {

@@ -64,7 +64,7 @@ pub(crate) struct Engine {
     /// Whether the log may have contents of files.
     pub(crate) has_journalled_data: Line,
     on_error: OnError,
-    pub(crate) linux: Linux,
+    pub(crate) linux: Option<Linux>,
     pub(crate) dioread_lock: bool,
     pub(crate) alloc: Alloc,
     /// Operations that met corruption.

@@ -42,8 +42,8 @@ pub struct MountOptions {
     /// `commit=SECONDS`: how old changes may become before they are durable. Fractions are for
     /// virtual machines, where five seconds are long.
     pub commit: Nanos,
-    /// `linux=`: which kernel's ways of starting transactions.
-    pub linux: Linux,
+    /// `linux=`: which kernel's ways of starting transactions, if not our own.
+    pub linux: Option<Linux>,
     /// `dioread_lock`: `data=ordered` gives pages blocks before these have their contents, and the
     /// commit waits for those, as before Linux 5.6. Otherwise blocks are mapped once the drive has
     /// their contents.
@@ -78,7 +78,7 @@ impl Default for MountOptions {
             areas: 0,
             cache_bytes: 256 << 20,
             commit: 5 * SECOND,
-            linux: Linux::V6_1,
+            linux: None,
             dioread_lock: false,
             record_csum: false,
             alloc: Alloc::Orlov,
@@ -138,8 +138,9 @@ impl MountOptions {
     /// How the journal works, with this policy.
     pub(crate) fn journal(&self, policy: &'static Policy) -> journal::Options {
         let (areas, inject) = (self.areas, self.inject);
-        let record_csum = self.record_csum;
-        journal::Options { policy, areas, record_csum, inject, ..journal::Options::default() }
+        let (record_csum, counts_as_linux) = (self.record_csum, self.linux.is_some());
+        let default = journal::Options::default();
+        journal::Options { policy, areas, record_csum, counts_as_linux, inject, ..default }
     }
 }
 
@@ -149,10 +150,12 @@ impl AsMut<queue::Options> for MountOptions {
     }
 }
 
-/// The kernel whose ways of starting transactions are taken; 4.14 has `dioread_lock`, too.
+/// A kernel whose ways of starting transactions are taken, for comparisons: handles are counted in
+/// lines that all cores share ([`journal::Options::counts_as_linux`]), and 4.14 has `dioread_lock`,
+/// too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linux {
-    /// Each write starts a transaction's handle, and logs the inode with its times
+    /// Each page that is written starts a transaction's handle, and logs the inode with its times
     /// (`ext4_da_write_begin` before 5.15, cc883236b792; `ext4_dirty_inode`).
     V4_14,
     /// A write that changes nothing but pages in memory starts none.
@@ -160,8 +163,8 @@ pub enum Linux {
 }
 
 const LINUX: [Choice<MountOptions>; 2] = [
-    Choice { name: "4.14", set: |o| (o.linux, o.dioread_lock) = (Linux::V4_14, true) },
-    Choice { name: "6.1", set: |o| (o.linux, o.dioread_lock) = (Linux::V6_1, false) },
+    Choice { name: "4.14", set: |o| (o.linux, o.dioread_lock) = (Some(Linux::V4_14), true) },
+    Choice { name: "6.1", set: |o| (o.linux, o.dioread_lock) = (Some(Linux::V6_1), false) },
 ];
 
 /// Where new inodes and blocks go.
@@ -337,12 +340,14 @@ impl fmt::Display for MountOptions {
         if self.commit != default.commit {
             write!(f, ",commit={}", self.commit as f64 / SECOND as f64)?;
         }
-        if self.linux != default.linux {
-            f.write_str(",linux=4.14")?;
+        match self.linux {
+            Some(Linux::V4_14) => f.write_str(",linux=4.14")?,
+            Some(Linux::V6_1) => f.write_str(",linux=6.1")?,
+            None => {}
         }
-        match (self.linux, self.dioread_lock) {
-            (Linux::V6_1, true) => f.write_str(",dioread_lock")?,
-            (Linux::V4_14, false) => f.write_str(",dioread_nolock")?,
+        match (self.linux == Some(Linux::V4_14), self.dioread_lock) {
+            (false, true) => f.write_str(",dioread_lock")?,
+            (true, false) => f.write_str(",dioread_nolock")?,
             _ => {}
         }
         if self.alloc != default.alloc {
@@ -393,7 +398,9 @@ mod tests {
         assert_eq!(o.to_string(), shown);
         let given = "rw,data=ordered,journal=zgrouped,areas=3,record_csum";
         assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), given);
-        for given in ["commit=0.002,linux=4.14,alloc=percore", "linux=4.14,dioread_nolock"] {
+        for given in
+            ["commit=0.002,linux=4.14,alloc=percore", "linux=4.14,dioread_nolock", "linux=6.1"]
+        {
             let shown = format!("rw,data=ordered,journal=jbd2,{given}");
             assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), shown);
         }
