@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    pub(super) fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
         let (half, last) = (values.len() / 2, values.len().saturating_sub(1));

@@ -5,8 +5,9 @@
 //! much closer that a window of some milliseconds has [`COMMITS_MIN`] and more.
 //!
 //! Three journals: none, which is the ceiling; JBD2; and Z-Journal. Two ways to begin
-//! transactions: that of the study's kernel, 4.14, where each write began one (`linux=4.14`), and
-//! that of kernels since 5.15, where an overwrite meets no journal at all.
+//! transactions: that of the study's kernel, 4.14, where each page written begins a handle and
+//! handles are counted in lines that cores share (`linux=4.14`), and that of kernels since 5.15,
+//! where an overwrite meets no journal at all.
 
 mod fileserver;
 mod overwrite;
@@ -61,5 +62,5 @@ const Z: &str = "journal=zjournal";
 /// areas closes 80 gates, and more often than that it would be what is measured.
 const OFTEN: &str = ",commit=0.0005";
 const RARELY: &str = ",commit=0.01";
-/// Each write begins a transaction.
+/// The study's kernel.
 const V4_14: &str = ",linux=4.14";
