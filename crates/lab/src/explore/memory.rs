@@ -7,12 +7,15 @@ use super::Bound;
 use super::collapse::{Look, distinct, every};
 use super::states::{Found, State};
 use crate::Result;
+use crate::campaign::Job;
 use crate::rig::Left;
 
 /// Combinations up to which all are looked at in memory, whose states cost little.
 const EXHAUST: usize = 1024;
 /// Of more, those that can be told apart, up to so many.
 const DISTINCT: usize = 65_536;
+/// Of a run with a fault, which is to be found and not to be looked at completely, up to so many.
+const DISTINCT_FAULTY: usize = 1024;
 
 /// All states a cut may leave of persistent memory that was seen so. Between two looks, which are
 /// before each fence, the set of states only grows.
@@ -20,10 +23,11 @@ pub(super) fn enumerate(
     looks: &[(Pending, usize)],
     domain: Domain,
     bound: Bound,
-    seed: u64,
+    job: &Job,
     look: &mut Look<'_>,
 ) -> Result<Found> {
     let mut found = Found::default();
+    let most = if job.inject.is_some() { DISTINCT_FAULTY } else { DISTINCT };
     for (pending, position) in looks {
         let choices = pending.choices();
         let mut reads = |choices: &[u64]| {
@@ -33,11 +37,11 @@ pub(super) fn enumerate(
             looked.map(|()| read)
         };
         let all = every(&choices, EXHAUST)
-            .map_or_else(|| distinct(&choices, DISTINCT, &mut reads), |all| Ok(Some(all)))?;
+            .map_or_else(|| distinct(&choices, most, &mut reads), |all| Ok(Some(all)))?;
         found.sampled += usize::from(all.is_none());
         let states: Vec<PmState> = match all {
             Some(all) => all.iter().map(|choices| pending.chosen(choices)).collect(),
-            None => pending.states(bound.states as u64, seed).collect(),
+            None => pending.states(bound.states as u64, job.seed).collect(),
         };
         for state in states {
             let new = found.states.len();

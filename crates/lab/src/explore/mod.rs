@@ -127,7 +127,7 @@ impl Tape {
                 let run = states::Commands { base, entries, positions: self.positions };
                 states::enumerate(&run, bound, job.seed, look)
             }
-            Ran::Pm(looks, domain) => memory::enumerate(looks, *domain, bound, job.seed, look),
+            Ran::Pm(looks, domain) => memory::enumerate(looks, *domain, bound, job, look),
         }
     }
 
