@@ -2,7 +2,7 @@
 //! Z-Journal, by 16 threads on the machine of Z-Journal's study; and records that need one flush
 //! (`record_csum`).
 
-use super::four_threads::{Measured, Place};
+use super::four_threads::{Measured, Place, STUDY};
 use super::{Kind, Row};
 use crate::Result;
 
@@ -24,7 +24,7 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let row = |what, paper: &str, ours, unit| Row::new(Kind::Outcome, what, paper, ours, unit);
     for drive in DRIVES {
-        let place = Place { machine: "gold-6138-80", drive, threads: 16, fsyncs: 500 };
+        let place = Place { machine: "gold-6138-80", drive, threads: 16, fsyncs: 500, ..STUDY };
         let mut best = 0.0;
         for (name, options) in POLICIES {
             let Measured { latencies, took, flushes, .. } = place.measure(options, 0, seed)?;
