@@ -23,7 +23,7 @@ const APPEND: u64 = 16 << 10;
 /// All files fit into the page cache, as they do on the study's machine.
 const MEMORY: &str = ",cache=4g";
 /// A thousandth of the kernel's interval.
-const COMMIT: &str = ",commit=0.005";
+pub(super) const COMMIT: &str = ",commit=0.005";
 /// Operations in a turn, as Filebench counts them.
 const TURN: u64 = 6;
 /// The study's "low sharing".
@@ -31,7 +31,7 @@ const APART: &str = ",alloc=percore";
 
 /// Names of the root's directories.
 #[derive(Clone, Copy)]
-enum Dirs {
+pub(super) enum Dirs {
     /// The same for all cores.
     Common,
     /// Others for each core.
@@ -39,9 +39,9 @@ enum Dirs {
 }
 
 /// Operations per second with this journal and these mount options.
-fn rate(options: &str, cores: usize, seed: u64, dirs: Dirs) -> Result<f64> {
+pub(super) fn rate(options: &str, cores: usize, seed: u64, dirs: Dirs) -> Result<f64> {
     let prepare = move |fs: &dyn Volume, core| Server::prepare(fs, core as u64, seed, dirs);
-    Ok(measure(&format!("{options}{MEMORY}"), cores, seed, prepare)?.per_s)
+    Ok(measure(&format!("{options}{MEMORY}"), cores, seed, true, prepare)?.per_s)
 }
 
 pub(super) fn run(seed: u64) -> Result<Vec<Row>> {

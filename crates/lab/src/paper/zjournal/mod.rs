@@ -9,6 +9,7 @@
 //! handles are counted in lines that cores share (`linux=4.14`), and that of kernels since 5.15,
 //! where an overwrite meets no journal at all.
 
+mod baselines;
 mod fileserver;
 mod overwrite;
 mod window;
@@ -39,6 +40,12 @@ pub const ZJOURNAL: &[Figure] = &[
         name: "fig-2c",
         about: "Filebench's fileserver on 80 cores, and with blocks apart (figure 2c)",
         run: fileserver::run,
+        simulated: true,
+    },
+    Figure {
+        name: "fig-2-baselines",
+        about: "figure 2's loads on 80 cores, by the kernel that JBD2 is of",
+        run: baselines::run,
         simulated: true,
     },
     Figure {

@@ -52,7 +52,7 @@ pub(super) fn one_file_why(seed: u64) -> Result<Vec<Row>> {
 fn lead(commit: &str, seed: u64) -> Result<f64> {
     let at = |journal: &str| -> Result<f64> {
         let options = format!("{journal}{V4_14}{commit}");
-        Ok(measure(&options, CORES[CORES.len() - 1], seed, shared_file)?.per_s)
+        Ok(measure(&options, CORES[CORES.len() - 1], seed, true, shared_file)?.per_s)
     };
     Ok(at(Z)? / at(JBD2)?)
 }
@@ -66,20 +66,26 @@ fn curves(seed: u64, commit: &str, prepare: Prepare) -> Result<(Vec<Row>, [f64; 
     let journals = [("none", NONE, ""), ("JBD2", JBD2, commit), ("Z-Journal", Z, commit)];
     for cores in CORES {
         for ((name, journal, commit), last) in journals.into_iter().zip(&mut last) {
-            let of = measure(&format!("{journal}{V4_14}{commit}"), cores, seed, prepare)?;
+            let of = measure(
+                &format!("{journal}{V4_14}{commit}"),
+                cores,
+                seed,
+                journal != NONE,
+                prepare,
+            )?;
             let what = format!("{cores} cores, {name}");
             rows.push(Row::new(Kind::Outcome, what, "", of.per_s / 1e6, "M/s"));
             *last = of.per_s;
         }
     }
-    let today = measure(&format!("{JBD2}{commit}"), CORES[CORES.len() - 1], seed, prepare)?;
+    let today = measure(&format!("{JBD2}{commit}"), CORES[CORES.len() - 1], seed, false, prepare)?;
     let what = "80 cores, JBD2, an overwrite begins no transaction (5.15 on)";
     rows.push(Row::new(Kind::Outcome, what, "", today.per_s / 1e6, "M/s"));
     Ok((rows, last))
 }
 
 /// `DWOL.c`: the block of a file in a directory of its own.
-fn own_file(fs: &dyn Volume, core: usize) -> Result<Op> {
+pub(super) fn own_file(fs: &dyn Volume, core: usize) -> Result<Op> {
     let name = core.to_string().into_bytes();
     let dir = fs.mkdir(fs.root(), &name, 0o755, Creator::default());
     let dir = dir.map_err(Error::at("mkdir", &name))?.ino;
@@ -89,7 +95,7 @@ fn own_file(fs: &dyn Volume, core: usize) -> Result<Op> {
 }
 
 /// `DWOM.c`: the first block of a region of one file.
-fn shared_file(fs: &dyn Volume, core: usize) -> Result<Op> {
+pub(super) fn shared_file(fs: &dyn Volume, core: usize) -> Result<Op> {
     let found = fs.lookup(fs.root(), b"shared.dat").map(|attr| attr.ino);
     let create = |_| fs.create(fs.root(), b"shared.dat", 0o644, Creator::default());
     let file = found.or_else(|errno| create(errno).map(|attr| attr.ino));

@@ -26,12 +26,13 @@ pub(super) struct Measured {
 }
 
 /// Runs `prepare`'s operation of each of `cores` cores on a volume with these mount options, until
-/// there have been [`COMMITS_MIN`] commits, if its journal has any work. Fails if they take more
-/// than the longest window.
+/// there have been [`COMMITS_MIN`] commits, if operations `begin` transactions. Fails if they take
+/// more than the longest window.
 pub(super) fn measure(
     options: &str,
     cores: usize,
     seed: u64,
+    begins: bool,
     prepare: impl Fn(&dyn Volume, usize) -> Result<Op> + Copy + Send + 'static,
 ) -> Result<Measured> {
     machine_named(MACHINE, seed)?.run(|| {
@@ -47,11 +48,10 @@ pub(super) fn measure(
         let ops = (0..cores).map(prepare).collect::<Result<Vec<_>>>()?;
         fs.sync().map_err(Error::at("sync", b""))?;
         let upkeep = fs.clone().maintain();
-        let has_commits = options.contains(super::V4_14) && !options.contains(super::NONE);
         let window = Arc::new(Window {
             cores,
             from: now_ns() + WARM_UP,
-            wanted: if has_commits { COMMITS_MIN } else { 0 },
+            wanted: if begins { COMMITS_MIN } else { 0 },
             end: AtomicU64::new(Nanos::MAX),
         });
         let spawn = |(core, op): (usize, Op)| {
