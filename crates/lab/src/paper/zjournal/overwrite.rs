@@ -29,7 +29,7 @@ pub(super) fn own_files(seed: u64) -> Result<Vec<Row>> {
 
 pub(super) fn one_file(seed: u64) -> Result<Vec<Row>> {
     let (mut rows, [_, jbd2, z]) = curves(seed, RARELY, shared_file)?;
-    let more = (seed + 1..seed + RUNS).map(|seed| lead(RARELY, seed));
+    let more = (1..RUNS).map(|n| lead(RARELY, seed.wrapping_add(n)));
     let leads = std::iter::once(Ok(z / jbd2)).chain(more).collect::<Result<Vec<_>>>()?;
     let Spread { median, least, most } = Spread::of(leads);
     let row = Row::new(Kind::Outcome, "80 cores, Z-Journal / JBD2", "1.3", median, "x");
