@@ -26,6 +26,8 @@ struct Wrote {
     stop: Option<Halt>,
     /// Whether every write to the file must be durable before it returns.
     is_sync: bool,
+    /// The file's size before.
+    size: u64,
 }
 
 /// Fails unless the inode is a regular file.
@@ -131,7 +133,7 @@ impl Engine {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.sb.size_max()) {
             return Err(Errno::FBIG.into());
         }
-        let mut done = 0;
+        let (mut done, mut old_size) = (0, u64::MAX);
         loop {
             self.make_room();
             let write = Write::new(offset + done as u64, &data[done..]);
@@ -141,19 +143,19 @@ impl Engine {
                 self.write_step(&mut shard, ino, write)
             };
             match step {
-                Ok(Wrote { len, stop: None, is_sync }) => {
+                Ok(Wrote { len, stop: None, is_sync, size }) => {
                     done += len;
-                    if done > 0 && self.linux == Some(Linux::V4_14) {
-                        self.log_inode(ino, offset..offset + done as u64)?;
-                    }
+                    old_size = old_size.min(size);
+                    self.begin_as_linux(ino, offset..offset + done as u64, old_size)?;
                     self.throttle(ino)?;
                     if done > 0 && is_sync {
                         self.fsync(ino, false)?;
                     }
                     return Ok(done);
                 }
-                Ok(Wrote { len, stop: Some(stop), .. }) => {
+                Ok(Wrote { len, stop: Some(stop), size, .. }) => {
                     done += len;
+                    old_size = old_size.min(size);
                     match self.fetch_or_fail(stop) {
                         Err(_) if done > 0 => return Ok(done),
                         fetched => fetched?,
@@ -164,10 +166,19 @@ impl Engine {
         }
     }
 
-    /// Puts the inode into the running transaction, once for each page of the bytes that were
-    /// written (`ext4_da_write_begin`, `ext4_dirty_inode`).
-    fn log_inode(&self, ino: Ino, written: Range<u64>) -> Result<()> {
-        let mut pages = written.start / PAGE..written.end.div_ceil(PAGE);
+    /// Puts the inode into the running transaction as often as that kernel does for a write of
+    /// these bytes: 4.14 for each page (`ext4_da_write_begin`), 6.1 for each by which the file
+    /// grows (`generic_write_end`, `ext4_dirty_inode`).
+    fn begin_as_linux(&self, ino: Ino, written: Range<u64>, old_size: u64) -> Result<()> {
+        let from = match self.linux {
+            None => return Ok(()),
+            Some(Linux::V4_14) => written.start,
+            Some(Linux::V6_1) => written.start.max(old_size),
+        };
+        if from >= written.end {
+            return Ok(());
+        }
+        let mut pages = from / PAGE..written.end.div_ceil(PAGE);
         pages
             .try_for_each(|_| self.change(&[ino.into()], 2, |draft| draft.inode_mut(ino).map(drop)))
     }
@@ -183,7 +194,7 @@ impl Engine {
         }
         let (size, offset) = (inode.size, write.offset());
         if write.data().is_empty() {
-            return Ok(Wrote { len: 0, stop: None, is_sync });
+            return Ok(Wrote { len: 0, stop: None, is_sync, size });
         }
         let mut map = FileMap { engine: self, shard, ino };
         if offset > size {
@@ -202,7 +213,7 @@ impl Engine {
             self.unpromise(shard, ino, offset + written.len as u64, *ready)?;
         }
         let stop = written.failed.map(|(stop, _)| stop);
-        Ok(Wrote { len: written.len, stop, is_sync })
+        Ok(Wrote { len: written.len, stop, is_sync, size })
     }
 
     /// Takes back promises to pages that a write did not reach.

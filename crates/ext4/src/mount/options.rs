@@ -158,7 +158,8 @@ pub enum Linux {
     /// Each page that is written starts a transaction's handle, and logs the inode with its times
     /// (`ext4_da_write_begin` before 5.15, cc883236b792; `ext4_dirty_inode`).
     V4_14,
-    /// A write that changes nothing but pages in memory starts none.
+    /// Each page by which a write makes its file longer starts one (`ext4_dirty_inode`); an
+    /// overwrite of pages in memory starts none.
     V6_1,
 }
 
