@@ -3,8 +3,9 @@
 //! when they are written back, which is later than any window.
 
 use super::fileserver::{self, Dirs};
+use super::overwrite::{Prepare, own_file, shared_file};
 use super::window::measure;
-use super::{JBD2, OFTEN, RARELY, V4_14, Z, overwrite};
+use super::{JBD2, OFTEN, RARELY, V4_14, Z};
 use crate::Result;
 use crate::paper::{Kind, Row};
 
@@ -14,36 +15,21 @@ const CORES: usize = 80;
 struct Load {
     name: &'static str,
     commit: &'static str,
-    /// Whether operations begin transactions in every kernel. Since Linux 5.15 an overwrite begins
-    /// none.
-    always_begins: bool,
-    /// Operations per second with these options and seed, if operations do or do not begin
-    /// transactions.
-    rate: fn(&str, u64, bool) -> Result<f64>,
+    /// Operations per second with these options and seed.
+    rate: fn(&str, u64) -> Result<f64>,
 }
 
 const LOADS: [Load; 3] = [
-    Load {
-        name: "DWOL",
-        commit: OFTEN,
-        always_begins: false,
-        rate: |options, seed, begins| {
-            Ok(measure(options, CORES, seed, begins, overwrite::own_file)?.per_s)
-        },
-    },
+    Load { name: "DWOL", commit: OFTEN, rate: |options, seed| overwrites(options, seed, own_file) },
     Load {
         name: "DWOM",
         commit: RARELY,
-        always_begins: false,
-        rate: |options, seed, begins| {
-            Ok(measure(options, CORES, seed, begins, overwrite::shared_file)?.per_s)
-        },
+        rate: |options, seed| overwrites(options, seed, shared_file),
     },
     Load {
         name: "file server",
         commit: fileserver::COMMIT,
-        always_begins: true,
-        rate: |options, seed, _| fileserver::rate(options, CORES, seed, Dirs::Common),
+        rate: |options, seed| fileserver::rate(options, CORES, seed, Dirs::Common),
     },
 ];
 const KERNELS: [(&str, &str); 3] =
@@ -53,9 +39,7 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for load in LOADS {
         for (kernel, linux) in KERNELS {
-            let begins = load.always_begins || linux == V4_14;
-            let at =
-                |journal| (load.rate)(&format!("{journal}{linux}{}", load.commit), seed, begins);
+            let at = |journal| (load.rate)(&format!("{journal}{linux}{}", load.commit), seed);
             let (jbd2, z) = (at(JBD2)?, at(Z)?);
             let row = |of: &str, ours, unit| {
                 let what = format!("{}, {kernel}: {of}", load.name);
@@ -66,4 +50,10 @@ pub(super) fn run(seed: u64) -> Result<Vec<Row>> {
         }
     }
     Ok(rows)
+}
+
+/// Since Linux 5.15 an overwrite begins no transaction.
+fn overwrites(options: &str, seed: u64, prepare: Prepare) -> Result<f64> {
+    let begins = options.contains(V4_14);
+    Ok(measure(options, CORES, seed, begins, prepare)?.per_s)
 }

@@ -57,7 +57,8 @@ fn lead(commit: &str, seed: u64) -> Result<f64> {
     Ok(at(Z)? / at(JBD2)?)
 }
 
-type Prepare = fn(&dyn Volume, usize) -> Result<Op>;
+/// Makes what a core needs, and its operation.
+pub(super) type Prepare = fn(&dyn Volume, usize) -> Result<Op>;
 
 /// The curves, and their values at most cores.
 fn curves(seed: u64, commit: &str, prepare: Prepare) -> Result<(Vec<Row>, [f64; 3])> {
