@@ -1,6 +1,7 @@
 //! Waiting for a condition on either machine.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +13,8 @@ use crate::{MutexGuard, Nanos, now};
 #[derive(Default)]
 pub struct Condvar {
     inner: parking_lot::Condvar,
+    /// Notifications so far, for threads that poll.
+    notified: AtomicU64,
     /// Who waits, and whether waking costs nothing because an instrument's mutex is waited with.
     queue: Mutex<VecDeque<(Waiter, bool)>>,
 }
@@ -19,7 +22,11 @@ pub struct Condvar {
 impl Condvar {
     /// A condition without waiters.
     pub const fn new() -> Self {
-        Condvar { inner: parking_lot::Condvar::new(), queue: Mutex::new(VecDeque::new()) }
+        Condvar {
+            inner: parking_lot::Condvar::new(),
+            notified: AtomicU64::new(0),
+            queue: Mutex::new(VecDeque::new()),
+        }
     }
 
     /// Lets go of the mutex, waits for a notification and takes the mutex again.
@@ -59,15 +66,60 @@ impl Condvar {
         }
     }
 
+    /// As [`Condvar::wait_until`], or [`Condvar::wait`] without a deadline, but on the real machine
+    /// it polls for as long as `patience` before it sleeps. Waking a thread takes longer than some
+    /// waits; but a thread that polls takes a core from others.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn wait_patiently<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        patience: Nanos,
+        deadline: Option<Nanos>,
+    ) -> bool {
+        let deadline = deadline.unwrap_or(Nanos::MAX);
+        if patience > 0 && sim::current().is_none() {
+            let end = deadline.min(now().saturating_add(patience));
+            if self.poll(guard, end) || end == deadline {
+                return now() >= deadline;
+            }
+        }
+        match deadline {
+            Nanos::MAX => {
+                self.wait(guard);
+                false
+            }
+            _ => self.wait_until(guard, deadline),
+        }
+    }
+
+    /// Lets go of the mutex until a notification or `end`, without sleeping. Whether there was one.
+    fn poll<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, end: Nanos) -> bool {
+        guard.held.check_wait();
+        let Some(inner) = &mut guard.inner else { unreachable!("a waiting guard is borrowed") };
+        let seen = self.notified.load(Ordering::SeqCst);
+        let is_notified = || self.notified.load(Ordering::SeqCst) != seen;
+        guard.hold.end_watch();
+        parking_lot::MutexGuard::unlocked(inner, || {
+            while !is_notified() && now() < end {
+                std::hint::spin_loop();
+            }
+        });
+        guard.hold.watch(|| guard.mutex.waits_for());
+        // With the mutex, so that one that came since is not slept through.
+        is_notified()
+    }
+
     /// Wakes the thread that has waited longest.
     pub fn notify_one(&self) {
         self.notify(1);
+        self.notified.fetch_add(1, Ordering::SeqCst);
         self.inner.notify_one();
     }
 
     /// Wakes every thread that waits.
     pub fn notify_all(&self) {
         self.notify(usize::MAX);
+        self.notified.fetch_add(1, Ordering::SeqCst);
         self.inner.notify_all();
     }
 

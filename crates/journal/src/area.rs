@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cores::{Condvar, Line, Mutex, PerCoreRwLock, Rank};
 use drive::Lba;
 
+use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::ondisk::descriptor::Format;
@@ -103,13 +104,14 @@ pub(crate) enum Room {
     FullLog,
 }
 
-/// Whether a commit of the area is under way.
+/// Whether a commit of the area is under way, and who waits for its end.
 #[derive(Default)]
 pub(crate) struct Turns {
     /// A thread commits.
     pub(crate) leading: bool,
     /// And has begun its last flush.
     pub(crate) flushing: bool,
+    pub(crate) batch: Batch,
     /// The newest committed transaction.
     pub(crate) committed: Tid,
     pub(crate) failed: Option<Error>,

@@ -52,7 +52,7 @@ impl<C: Client> Journal<C> {
             journal: self,
             ino,
             scope,
-            lead: Lead::new(self),
+            lead: Lead::new(self, ino.is_some()),
             writes: OnTheWay::default(),
             closing: Vec::new(),
             logged: Vec::new(),

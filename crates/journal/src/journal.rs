@@ -9,6 +9,7 @@ use queue::{Io, WriteSet};
 use vfs::Ino;
 
 use crate::area::{Area, LogSpace, Ring};
+use crate::batch::BatchTime;
 use crate::buffer::Buffers;
 use crate::chain::Chain;
 use crate::checkpoint::Homing;
@@ -69,6 +70,9 @@ pub struct Options {
     pub is_single: bool,
     /// Records have checksums of their data, and are written together with it.
     pub record_csum: bool,
+    /// How long an fsync waits for those of other threads to share a commit with, if it does. Only
+    /// where there is one area and no other way than to commit.
+    pub batch: Option<BatchTime>,
     /// Handles cost what they cost in Linux: for comparisons.
     pub counts_as_linux: bool,
     /// Mistakes for tests.
@@ -82,6 +86,7 @@ impl Default for Options {
             areas: 0,
             is_single: false,
             record_csum: false,
+            batch: None,
             counts_as_linux: false,
             inject: Inject::empty(),
         }
@@ -115,7 +120,7 @@ impl<C: Client> Journal<C> {
     /// A journal that logs to `space`, unless the policy needs none. The log must have been closed
     /// in good order or recovered. Where a policy has several areas or records, the log is marked
     /// as in use when this returns; otherwise nothing is written until the first commit.
-    pub fn open(io: Arc<Io>, space: LogSpace, options: Options, client: C) -> Result<Self> {
+    pub fn open(io: Arc<Io>, space: LogSpace, mut options: Options, client: C) -> Result<Self> {
         let identify = io.queue().identify();
         let is_forced = identify.volatile_cache && identify.fua;
         let policy = options.policy;
@@ -152,6 +157,9 @@ impl<C: Client> Journal<C> {
                 (Some(tails), areas)
             }
         };
+        if policy.areas != Areas::One || policy.records.is_some() {
+            options.batch = None;
+        }
         if options.counts_as_linux && policy.areas != Areas::None {
             areas.iter_mut().for_each(Area::count_as_linux);
         }

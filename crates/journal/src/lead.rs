@@ -16,7 +16,8 @@
 
 use smallvec::SmallVec;
 
-use crate::area::{Area, Turns};
+use crate::area::Area;
+use crate::batch::BatchTime;
 use crate::chain::Frontier;
 use crate::error::{Error, Result};
 use crate::transaction::{Closing, Id};
@@ -47,11 +48,14 @@ pub(crate) struct Lead<'j, C: Client> {
     areas: SmallVec<[&'j Area<C::Kind>; 1]>,
     /// Another run was waited for whose last flush had not begun.
     covered: bool,
+    /// Of an fsync, which waits for others.
+    batch: Option<BatchTime>,
 }
 
 impl<'j, C: Client> Lead<'j, C> {
-    pub(crate) fn new(journal: &'j Journal<C>) -> Self {
-        Self { journal, areas: SmallVec::new(), covered: false }
+    pub(crate) fn new(journal: &'j Journal<C>, is_fsync: bool) -> Self {
+        let batch = journal.options.batch.filter(|_| is_fsync);
+        Self { journal, areas: SmallVec::new(), covered: false, batch }
     }
 
     /// Takes the lead of what `scope` has and other runs do not make durable, and closes it.
@@ -94,7 +98,7 @@ impl<'j, C: Client> Lead<'j, C> {
     fn take(&mut self, wanted: &Frontier) -> Result<(), Stop> {
         for id in wanted.iter() {
             let Some(area) = self.journal.areas.get(usize::from(id.area)) else { continue };
-            if area.lead(id, &mut self.covered)? {
+            if area.lead(id, self.batch, &mut self.covered)? {
                 self.areas.push(area);
             }
         }
@@ -109,7 +113,7 @@ impl<'j, C: Client> Lead<'j, C> {
         }
         for area in &self.journal.areas {
             let mut running = area.id(*area.gate.read());
-            while !area.lead(running, &mut self.covered)? {
+            while !area.lead(running, None, &mut self.covered)? {
                 running = area.id(*area.gate.read());
             }
             self.areas.push(area);
@@ -142,7 +146,9 @@ impl<'j, C: Client> Lead<'j, C> {
     pub(crate) fn give_up(&mut self, note: impl Fn(&Area<C::Kind>) -> Option<crate::Tid>) {
         for area in std::mem::take(&mut self.areas) {
             if let Some(committed) = note(area) {
-                area.turns.lock().committed = committed;
+                let mut turns = area.turns.lock();
+                turns.committed = committed;
+                turns.batch.end(self.batch.is_some());
             }
             area.stop_leading();
         }
@@ -190,22 +196,35 @@ impl<K> Area<K> {
     /// Takes the lead, unless `id` is committed or another run commits it. Such a run *covers* our
     /// data if its last flush had not begun when we came: whether that run or a later one commits
     /// our transaction, the flush of that one comes after our data.
-    pub(crate) fn lead(&self, id: Id, covered: &mut bool) -> Result<bool> {
+    ///
+    /// With `batch`, waits for other callers before it takes the lead.
+    pub(crate) fn lead(
+        &self,
+        id: Id,
+        batch: Option<BatchTime>,
+        covered: &mut bool,
+    ) -> Result<bool> {
+        let came = batch.map(|time| (cores::now(), time));
         let mut turns = self.turns.lock();
-        let is_done = |turns: &Turns| turns.committed.reaches(id.tid);
-        let (waits, is_late) = (turns.leading && !is_done(&turns), turns.flushing);
-        while turns.leading && !is_done(&turns) && turns.failed.is_none() {
-            self.ended.wait(&mut turns);
+        let mut is_in_time = false;
+        while !turns.committed.reaches(id.tid) {
+            if turns.failed.is_some() {
+                return Err(Error::Aborted);
+            }
+            let until = came.and_then(|(came, time)| turns.batch.wait_until(came, time));
+            if !turns.leading && until.is_none_or(|until| until <= cores::now()) {
+                turns.leading = true;
+                turns.batch.begin();
+                return Ok(true);
+            }
+            is_in_time |= !turns.flushing;
+            let waiting = turns.batch.wait();
+            let until = until.filter(|_| !turns.leading);
+            self.ended.wait_patiently(&mut turns, waiting.patience, until);
+            turns.batch.waited(&waiting);
         }
-        if turns.failed.is_some() {
-            return Err(Error::Aborted);
-        }
-        if is_done(&turns) {
-            *covered |= waits && !is_late;
-            return Ok(false);
-        }
-        turns.leading = true;
-        Ok(true)
+        *covered |= is_in_time;
+        Ok(false)
     }
 
     /// Ends the lead.

@@ -80,6 +80,7 @@
 #![forbid(unsafe_code)]
 
 mod area;
+mod batch;
 mod buffer;
 mod chain;
 mod checkpoint;
@@ -99,6 +100,7 @@ mod transaction;
 mod volume;
 
 pub use area::{LogBlocks, LogSpace};
+pub use batch::BatchTime;
 pub use error::{Error, Result};
 pub use handle::{Handle, Pin};
 pub use inject::Inject;

@@ -249,6 +249,35 @@ fn line_counts() {
 }
 
 #[test]
+fn a_patient_waiter_is_notified_or_comes_to_its_deadline() {
+    on_both(|| {
+        let shared = Arc::new((Mutex::new(0), Condvar::new()));
+        // Polling is enough, it is not, and there is none.
+        for (patience, pause) in [(1_000_000_000, 1_000), (1_000, 1_000_000), (0, 1_000)] {
+            let turn = *shared.0.lock();
+            let other = shared.clone();
+            let thread = spawn("notifier", None, move || {
+                cores::sleep(pause);
+                *other.0.lock() = turn + 1;
+                other.1.notify_all();
+            });
+            let mut value = shared.0.lock();
+            while *value == turn {
+                assert!(!shared.1.wait_patiently(&mut value, patience, None));
+            }
+            drop(value);
+            thread.join();
+        }
+        for (patience, wait) in [(1_000_000_000, 100_000), (1_000, 1_000_000), (0, 100_000)] {
+            let deadline = cores::now() + wait;
+            let mut value = shared.0.lock();
+            assert!(shared.1.wait_patiently(&mut value, patience, Some(deadline)));
+            assert!(cores::now() >= deadline);
+        }
+    });
+}
+
+#[test]
 fn a_panic_reaches_who_joins_and_frees_its_locks() {
     on_both(|| {
         let mutex = Arc::new(Mutex::new(1));

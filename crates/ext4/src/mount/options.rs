@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use cores::Nanos;
-use journal::Policy;
 use journal::ondisk::areas::areas_max;
 use journal::policy::{Areas, FAST, GROUPED, IJOURNAL, JBD2, NONE, ZGROUPED, ZJOURNAL};
+use journal::{BatchTime, Policy};
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
@@ -42,6 +42,9 @@ pub struct MountOptions {
     /// `commit=SECONDS`: how old changes may become before they are durable. Fractions are for
     /// virtual machines, where five seconds are long.
     pub commit: Nanos,
+    /// `min_batch_time=`, `max_batch_time=` (microseconds): how long an fsync waits for those of
+    /// other threads to share a commit with; `max_batch_time=0`: not at all.
+    pub batch: BatchTime,
     /// `linux=`: which kernel's ways of starting transactions, if not our own.
     pub linux: Option<Linux>,
     /// `dioread_lock`: `data=ordered` gives pages blocks before these have their contents, and the
@@ -78,6 +81,7 @@ impl Default for MountOptions {
             areas: 0,
             cache_bytes: 256 << 20,
             commit: 5 * SECOND,
+            batch: BatchTime { min: 0, max: 15 * SECOND / 1000 },
             linux: None,
             dioread_lock: false,
             record_csum: false,
@@ -140,7 +144,8 @@ impl MountOptions {
         let (areas, inject) = (self.areas, self.inject);
         let (record_csum, counts_as_linux) = (self.record_csum, self.linux.is_some());
         let default = journal::Options::default();
-        journal::Options { policy, areas, record_csum, counts_as_linux, inject, ..default }
+        let batch = Some(self.batch).filter(|batch| batch.max > 0);
+        journal::Options { policy, areas, record_csum, batch, counts_as_linux, inject, ..default }
     }
 }
 
@@ -151,8 +156,8 @@ impl AsMut<queue::Options> for MountOptions {
 }
 
 /// A kernel whose ways of starting transactions are taken, for comparisons: handles are counted in
-/// lines that all cores share ([`journal::Options::counts_as_linux`]), and 4.14 has `dioread_lock`,
-/// too.
+/// lines that all cores share ([`journal::Options::counts_as_linux`]), an fsync commits at once
+/// (`max_batch_time=0`: `jbd2_complete_transaction`), and 4.14 has `dioread_lock`, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linux {
     /// Each page that is written starts a transaction's handle, and logs the inode with its times
@@ -164,9 +169,15 @@ pub enum Linux {
 }
 
 const LINUX: [Choice<MountOptions>; 2] = [
-    Choice { name: "4.14", set: |o| (o.linux, o.dioread_lock) = (Some(Linux::V4_14), true) },
-    Choice { name: "6.1", set: |o| (o.linux, o.dioread_lock) = (Some(Linux::V6_1), false) },
+    Choice { name: "4.14", set: |o| set_linux(o, Linux::V4_14) },
+    Choice { name: "6.1", set: |o| set_linux(o, Linux::V6_1) },
 ];
+
+fn set_linux(options: &mut MountOptions, linux: Linux) {
+    options.linux = Some(linux);
+    options.dioread_lock = linux == Linux::V4_14;
+    options.batch.max = 0;
+}
 
 /// Where new inodes and blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,6 +273,14 @@ const OPTIONS: Options<MountOptions> = Options {
         MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
         MountOption { name: "commit", value: Value::Text { form: "SECONDS", set: set_commit } },
         MountOption {
+            name: "min_batch_time",
+            value: Value::Text { form: "USEC", set: set_batch_min },
+        },
+        MountOption {
+            name: "max_batch_time",
+            value: Value::Text { form: "USEC", set: set_batch_max },
+        },
+        MountOption {
             name: "inject",
             value: Value::Text { form: "NAME[+NAME...]", set: set_inject },
         },
@@ -287,6 +306,22 @@ fn set_commit(options: &mut MountOptions, text: &str) -> Result<(), String> {
     let nanos = nanos.filter(|nanos| *nanos >= COMMIT_MIN);
     options.commit = nanos.ok_or("seconds, at least 0.0001")?;
     Ok(())
+}
+
+fn set_batch_min(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    options.batch.min = micros(text)?;
+    Ok(())
+}
+
+fn set_batch_max(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    options.batch.max = micros(text)?;
+    Ok(())
+}
+
+/// As many microseconds as a C `int` holds, as in the kernel.
+fn micros(text: &str) -> Result<Nanos, String> {
+    let micros = text.parse::<u32>().ok().filter(|micros| *micros <= i32::MAX as u32);
+    Ok(Nanos::from(micros.ok_or("microseconds, at most 2147483647")?) * 1000)
 }
 
 fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
@@ -341,10 +376,17 @@ impl fmt::Display for MountOptions {
         if self.commit != default.commit {
             write!(f, ",commit={}", self.commit as f64 / SECOND as f64)?;
         }
+        if self.batch.min != default.batch.min {
+            write!(f, ",min_batch_time={}", self.batch.min / 1000)?;
+        }
         match self.linux {
             Some(Linux::V4_14) => f.write_str(",linux=4.14")?,
             Some(Linux::V6_1) => f.write_str(",linux=6.1")?,
             None => {}
+        }
+        let batch_max = if self.linux.is_some() { 0 } else { default.batch.max };
+        if self.batch.max != batch_max {
+            write!(f, ",max_batch_time={}", self.batch.max / 1000)?;
         }
         match (self.linux == Some(Linux::V4_14), self.dioread_lock) {
             (false, true) => f.write_str(",dioread_lock")?,
@@ -399,9 +441,13 @@ mod tests {
         assert_eq!(o.to_string(), shown);
         let given = "rw,data=ordered,journal=zgrouped,areas=3,record_csum";
         assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), given);
-        for given in
-            ["commit=0.002,linux=4.14,alloc=percore", "linux=4.14,dioread_nolock", "linux=6.1"]
-        {
+        for given in [
+            "commit=0.002,linux=4.14,alloc=percore",
+            "linux=4.14,dioread_nolock",
+            "linux=6.1",
+            "min_batch_time=50,max_batch_time=0",
+            "linux=6.1,max_batch_time=15000",
+        ] {
             let shown = format!("rw,data=ordered,journal=jbd2,{given}");
             assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), shown);
         }
@@ -422,6 +468,8 @@ mod tests {
             "cache=1k",
             "commit=0",
             "commit=nan",
+            "max_batch_time=-1",
+            "min_batch_time=2147483648",
             "commit=1e300",
             "inject=x",
             "data=none",

@@ -145,7 +145,7 @@ impl<C: Client, S: Source> FastRun<'_, C, S> {
     fn close(&mut self) -> Result<Option<End>> {
         let Some(id) = self.changed else { return self.covered() };
         if !self.inject(Inject::FC_LATE) {
-            if !self.area().lead(id, &mut false)? {
+            if !self.area().lead(id, None, &mut false)? {
                 return self.covered();
             }
             self.leads = true;
