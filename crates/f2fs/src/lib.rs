@@ -39,8 +39,8 @@ pub use error::{Error, Result};
 pub use fsync::technique;
 pub use mount::{
     AllocationMode, BackgroundGc, F2fs, Format, FsyncMode, GcMode, Inject, IpuPolicy, Knobs,
-    LookupMode, Maintenance, MountOptions, OnError, RangeLock, RootReserve, Status, attributes,
-    devices, versions,
+    LookupMode, Maintenance, MountOptions, OnError, RangeLock, Status, attributes, devices,
+    versions,
 };
 pub use offline::{dump, label, mkfs, resize};
 pub use ondisk::error;

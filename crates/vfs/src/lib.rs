@@ -38,6 +38,7 @@ pub mod path;
 mod pieces;
 mod ranges;
 pub mod record;
+mod root_reserve;
 mod rules;
 mod types;
 pub mod upkeep;
@@ -55,6 +56,7 @@ pub use overwrites::{Overwrite, Overwrites};
 pub use pages::PageCache;
 pub use pieces::{Piece, pieces};
 pub use ranges::{Locked, Ranges};
+pub use root_reserve::RootReserve;
 pub use rules::{check_fallocate, check_name, check_xattr_name};
 pub use types::{
     Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, InodeFlags, RenameFlags, Seek, SetAttr,

@@ -6,6 +6,7 @@ use std::fmt;
 use thiserror::Error;
 
 mod block_layer;
+pub mod takes;
 
 pub use block_layer::{block_layer, show_block_layer};
 

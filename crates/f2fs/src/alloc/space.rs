@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use cores::{Mutex, Rank};
+use vfs::RootReserve;
 
 use crate::error::{Error, Result};
 use crate::mount::faults::{FaultType, Faults};
-use crate::mount::root_reserve::RootReserve;
 use crate::ondisk::checkpoint::Checkpoint;
 use crate::ondisk::superblock::Superblock;
+
+/// The largest part of the volume that can be kept from users without rights to it, as a power of
+/// two: an eighth (`limit_reserve_root`).
+const LARGEST_PART: u32 = 3;
 
 /// How much of the volume is in use, counted by all who take or give something at once.
 pub(crate) struct Space {
@@ -65,7 +69,10 @@ impl Space {
         let user_blocks = checkpoint.user_block_count.min(usable_blocks.saturating_sub(kept));
         Self {
             user_blocks,
-            root_reserve: root_reserve.within(user_blocks),
+            root_reserve: RootReserve {
+                blocks: root_reserve.blocks.min(user_blocks >> LARGEST_PART),
+                ..root_reserve
+            },
             used: Mutex::ranked(Rank::Space, "f2fs space", used),
             faults,
         }

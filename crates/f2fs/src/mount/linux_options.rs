@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use vfs::options::takes::Takes::{Either, Nothing, OneOf, Value};
+use vfs::options::takes::{self, Takes};
+
 use crate::mount::faults::ALL_TYPES;
 use crate::ondisk::encoding::Casefold;
 
@@ -40,19 +43,6 @@ impl fmt::Display for LookupMode {
             Self::Compat => "compat",
         })
     }
-}
-
-use Takes::{Either, Nothing, OneOf, Value};
-
-/// What follows an option's name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    Nothing,
-    Value,
-    /// One of these, and no other.
-    OneOf(&'static [&'static str]),
-    /// A value, or nothing.
-    Either,
 }
 
 const WITHOUT_EFFECT: [(&str, Takes); 43] = [
@@ -119,16 +109,7 @@ pub(crate) fn in_our_words(given: &str) -> Vec<String> {
 
 /// Whether this is an option of Linux's F2FS that has no effect here.
 pub(crate) fn has_no_effect(given: &str) -> bool {
-    let (name, value) =
-        given.split_once('=').map_or((given, None), |(name, value)| (name, Some(value)));
-    WITHOUT_EFFECT.iter().any(|(known, takes)| {
-        *known == name
-            && match (takes, value) {
-                (Nothing | Either, None) | (Value | Either, Some(_)) => true,
-                (OneOf(values), Some(value)) => values.contains(&value),
-                _ => false,
-            }
-    })
+    takes::is_among(&WITHOUT_EFFECT, given)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ pub(crate) mod maintain;
 pub(crate) mod options;
 pub(crate) mod quota;
 mod range_lock;
-pub(crate) mod root_reserve;
 pub(crate) mod since;
 pub mod versions;
 
@@ -31,4 +30,3 @@ pub(crate) use load::load;
 pub use maintain::Maintenance;
 pub use options::{AllocationMode, BackgroundGc, FsyncMode, Inject, MountOptions, OnError};
 pub use range_lock::RangeLock;
-pub use root_reserve::RootReserve;

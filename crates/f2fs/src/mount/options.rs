@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use vfs::RootReserve;
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
@@ -12,7 +13,6 @@ use crate::mount::attributes;
 pub use crate::mount::inject::Inject;
 use crate::mount::linux_options::{LookupMode, has_no_effect, in_our_words};
 use crate::mount::range_lock::RangeLock;
-use crate::mount::root_reserve::RootReserve;
 use crate::mount::versions::{self, Version};
 
 /// `fsync_mode=`: what an fsync does beyond writing data and nodes.
@@ -279,7 +279,9 @@ impl fmt::Display for MountOptions {
         for (name, _) in QUOTAS.iter().zip(self.quota_limits).filter(|(_, limited)| *limited) {
             write!(f, ",{name}")?;
         }
-        self.root_reserve.fmt(f)?;
+        if let RootReserve { blocks: blocks @ 1.., uid, gid } = self.root_reserve {
+            write!(f, ",reserve_root={blocks},resuid={uid},resgid={gid}")?;
+        }
         if self.lookup_mode != default.lookup_mode {
             write!(f, ",lookup_mode={}", self.lookup_mode)?;
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cores::{Caller, acting_for};
 use drive::{Drive, Ssd, Timing};
 use f2fs::mkfs::{MkfsOptions, format};
-use f2fs::{F2fs, MountOptions, RootReserve};
+use f2fs::{F2fs, MountOptions};
+use vfs::RootReserve;
 use vfs::{Creator, Errno, FallocateMode, FileSystem, Ino, SetAttr};
 
 use crate::harness::{Kind, findings, mount};

@@ -61,15 +61,17 @@ impl Server {
     /// `FS_IOC_FSGETXATTR` or, with `set`, `FS_IOC_FSSETXATTR`.
     fn fsxattr(&self, ino: Ino, set: Option<Fsxattr>, reply: &mut Reply<'_>) -> Done {
         let flags = self.fs.flags(ino).map_err(errno)?;
+        let projid = self.fs.project(ino).map_err(errno)?;
         let Some(wanted) = set else {
-            let projid = self.fs.project(ino).map_err(errno)?;
             reply.put(&IoctlOut::default());
             reply.put(&Fsxattr { xflags: xflags_of(flags), projid, ..Fsxattr::default() });
             return Ok(());
         };
         let new = flags_of(wanted.xflags, flags).ok_or(Errno::OPNOTSUPP)?;
         self.nodes.changed(ino);
-        self.fs.set_project(ino, wanted.projid).map_err(errno)?;
+        if wanted.projid != projid {
+            self.fs.set_project(ino, wanted.projid).map_err(errno)?;
+        }
         self.fs.set_flags(ino, new).map_err(errno)?;
         reply.put(&IoctlOut::default());
         Ok(())

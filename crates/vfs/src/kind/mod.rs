@@ -4,6 +4,7 @@
 //!
 //! The layers above use only these traits; `subjects` lists the implementations.
 
+pub mod ioctl;
 mod report;
 mod signature;
 mod technique;
@@ -18,10 +19,11 @@ use crate::Ino;
 use crate::attributes::Attribute;
 use crate::record::Record;
 
+pub use ioctl::Ioctl;
 pub use report::{Checked, Finding, Label, Repaired, Row};
 pub use signature::signature;
 pub use technique::{Habits, Promise, Technique};
-pub use volume::{Atomic, Defragmented, Ioctl, PageAt, Recovery, Shutdown, Volume, Witness};
+pub use volume::{Atomic, Defragmented, PageAt, Recovery, Shutdown, Volume, Witness};
 
 /// Result of an operation on a volume as a whole.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

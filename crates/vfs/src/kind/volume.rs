@@ -8,6 +8,7 @@ use drive::{Block, Lba};
 use serde_json::{Map, Value};
 
 use crate::attributes::Attribute;
+use crate::kind::Ioctl;
 use crate::{Attr, Creator, Errno, FileSystem, Ino, Result, SetAttr, Timespec};
 
 /// What recovery found and did at mount.
@@ -56,19 +57,6 @@ pub enum Atomic {
     Commit,
     /// The file is again what it was at the start.
     Abort,
-}
-
-/// A call of ioctl(2) on an inode.
-#[derive(Clone, Copy, Debug)]
-pub struct Ioctl<'a> {
-    /// Its number.
-    pub number: u32,
-    /// The bytes passed in.
-    pub input: &'a [u8],
-    /// The caller is root, or is the user who mounted the volume.
-    pub privileged: bool,
-    /// The mount offers atomic writes.
-    pub atomic_writes: bool,
 }
 
 /// How a file was laid out, and how it is now.

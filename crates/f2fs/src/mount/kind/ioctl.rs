@@ -1,13 +1,13 @@
 //! The ioctls of F2FS (`include/uapi/linux/f2fs.h`, `linux/fs.h`). FUSE lets those through whose
 //! numbers say how much they read and write; `strandline f2fs_io` takes all of them.
 
-use vfs::kind::{Ioctl, Shutdown};
+use vfs::kind::Shutdown;
+use vfs::kind::ioctl::{FITRIM, GETVERSION, Ioctl};
 use vfs::{Errno, Ino, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::F2fs;
 
-const GETVERSION: u32 = 0x8008_7601;
 const START_VOLATILE_WRITE: u32 = 0xf503;
 const RELEASE_VOLATILE_WRITE: u32 = 0xf504;
 const GARBAGE_COLLECT: u32 = 0x4004_f506;
@@ -22,7 +22,6 @@ const GET_FEATURES: u32 = 0x8004_f50c;
 const SET_PIN_FILE: u32 = 0x4004_f50d;
 const GET_PIN_FILE: u32 = 0x8004_f50e;
 const PRECACHE_EXTENTS: u32 = 0xf50f;
-const FITRIM: u32 = 0xc018_5879;
 /// Its number says that it returns a word; it takes one. So FUSE passes nothing on.
 const SHUTDOWN: u32 = 0x8004_587d;
 const SET_ENCRYPTION_POLICY: u32 = 0x800c_6613;
@@ -49,18 +48,8 @@ struct FlushDevice {
     segments: u32,
 }
 
-/// `struct fstrim_range`, 24 bytes.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct FstrimRange {
-    start: u64,
-    len: u64,
-    minlen: u64,
-}
-
 const _: () = assert!(size_of::<GcRange>() == 24);
 const _: () = assert!(size_of::<FlushDevice>() == 8);
-const _: () = assert!(size_of::<FstrimRange>() == 24);
 
 /// Those that change the volume, which only its administrator may.
 const PRIVILEGED: [u32; 8] = [
@@ -73,11 +62,6 @@ const PRIVILEGED: [u32; 8] = [
     FITRIM,
     SHUTDOWN,
 ];
-
-/// What the call passes in.
-fn input<T: FromBytes>(call: &Ioctl<'_>) -> Result<T> {
-    T::read_from_prefix(call.input).map(|(input, _)| input).map_err(|_| Errno::INVAL.into())
-}
 
 fn number(number: u32) -> Vec<u8> {
     number.as_bytes().to_vec()
@@ -95,36 +79,31 @@ pub(super) fn ioctl(fs: &F2fs, ino: Ino, call: Ioctl<'_>) -> Result<Vec<u8>> {
         }
         GET_PIN_FILE => return Ok(number(fs.pin_file(ino)?)),
         DEFRAGMENT => {
-            let [start, len] = input::<[u64; 2]>(&call)?;
+            let [start, len] = call.input::<[u64; 2]>()?;
             return Ok([start, fs.defragment(ino, start, len)?].as_bytes().to_vec());
         }
-        FITRIM => {
-            let range: FstrimRange = input(&call)?;
-            let end = range.start.saturating_add(range.len);
-            let len = fs.trim(range.start..end, range.minlen)?;
-            return Ok(FstrimRange { len, ..range }.as_bytes().to_vec());
-        }
+        FITRIM => return call.trim(|bytes, least| fs.trim(bytes, least)),
         _ => {}
     }
     match call.number {
         PRECACHE_EXTENTS => fs.precache_extents(ino)?,
-        GARBAGE_COLLECT => fs.garbage_collect(input::<u32>(&call)? != 0)?,
+        GARBAGE_COLLECT => fs.garbage_collect(call.input::<u32>()? != 0)?,
         GARBAGE_COLLECT_RANGE => {
-            let range: GcRange = input(&call)?;
+            let range: GcRange = call.input()?;
             let end = range.start.checked_add(range.len).ok_or(Errno::INVAL)?;
             fs.garbage_collect_range(range.sync != 0, range.start..end)?;
         }
         MOVE_RANGE => {
-            let [to, from_start, to_start, len] = input::<[u64; 4]>(&call)?;
+            let [to, from_start, to_start, len] = call.input::<[u64; 4]>()?;
             fs.move_range(ino, from_start, to, to_start, len)?;
         }
         FLUSH_DEVICE => {
-            let flush: FlushDevice = input(&call)?;
+            let flush: FlushDevice = call.input()?;
             fs.flush_device(flush.device, flush.segments)?;
         }
         WRITE_CHECKPOINT => fs.write_checkpoint()?,
-        SET_PIN_FILE => fs.set_pin_file(ino, input::<u32>(&call)? != 0)?,
-        SHUTDOWN => fs.shutdown(match input::<u32>(&call)? {
+        SET_PIN_FILE => fs.set_pin_file(ino, call.input::<u32>()? != 0)?,
+        SHUTDOWN => fs.shutdown(match call.input::<u32>()? {
             0 => Shutdown::FullSync,
             1 => Shutdown::MetaSync,
             2 => Shutdown::NoSync,

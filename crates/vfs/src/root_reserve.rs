@@ -1,13 +1,6 @@
-//! `reserve_root`, `resuid` and `resgid`: free blocks that only some users get
-//! (`__allow_reserved_blocks`).
-
-use std::fmt;
+//! Free blocks that only some users get (`__allow_reserved_blocks`, `ext4_has_free_clusters`).
 
 use cores::Caller;
-
-/// The largest part of the volume that can be reserved, as a power of two: an eighth
-/// (`limit_reserve_root`).
-const LARGEST_PART: u32 = 3;
 
 /// Blocks kept, and for whom besides privileged users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,14 +14,9 @@ pub struct RootReserve {
 }
 
 impl RootReserve {
-    /// What of it a volume with so many blocks for users keeps.
-    pub(crate) fn within(self, user_blocks: u64) -> Self {
-        Self { blocks: self.blocks.min(user_blocks >> LARGEST_PART), ..self }
-    }
-
     /// How many blocks are kept from whom the calling thread works for. Work for no user completes
     /// what some user was granted before, so nothing is kept from it.
-    pub(crate) fn kept_from_caller(&self) -> u64 {
+    pub fn kept_from_caller(&self) -> u64 {
         if self.blocks == 0 { 0 } else { self.kept_from(cores::caller()) }
     }
 
@@ -38,17 +26,5 @@ impl RootReserve {
             caller.is_privileged() || caller.uid == self.uid || of_group
         };
         if caller.is_none_or(may_have) { 0 } else { self.blocks }
-    }
-}
-
-/// As in `mount -o`, behind other options.
-impl fmt::Display for RootReserve {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { blocks: 0, .. } => Ok(()),
-            Self { blocks, uid, gid } => {
-                write!(f, ",reserve_root={blocks},resuid={uid},resgid={gid}")
-            }
-        }
     }
 }
