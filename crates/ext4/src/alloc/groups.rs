@@ -13,7 +13,7 @@ use std::ops::Range;
 use cores::{Line, Mutex, MutexGuard, Rank};
 use drive::Block;
 
-use crate::alloc::runs::{Run, longest_run};
+use crate::alloc::runs::{Run, free_run, longest_run};
 use crate::error::{Error, Result};
 use crate::mount::want::{Step, Want};
 use crate::ondisk::bitmap;
@@ -171,6 +171,32 @@ impl Groups {
             self.free[group as usize].fetch_add(u64::from(run.end - run.start).wrapping_neg());
         }
         Ok(run)
+    }
+
+    /// The first run of at least `least` blocks among `bits` of `group` that can be allocated.
+    pub(crate) fn free_run(&self, group: Group, bits: Range<u32>, least: u32) -> Step<Option<Run>> {
+        let state = self.lock(group);
+        let bitmaps = state.bitmaps.as_ref().ok_or(Stop::Want(Want::Group(group)))?;
+        let mut rest = bits;
+        while let Some(run) = free_run(&bitmaps.blocks_taken[..], rest.clone()) {
+            if run.end - run.start >= least {
+                return Ok(Some(run));
+            }
+            rest.start = run.end;
+        }
+        Ok(None)
+    }
+
+    /// Takes these blocks of `group` out of the allocator's bits, if all of them are there.
+    pub(crate) fn take_if_free(&self, group: Group, bits: Run) -> bool {
+        let mut state = self.lock(group);
+        let Some(bitmaps) = &mut state.bitmaps else { return false };
+        let is_free = free_run(&bitmaps.blocks_taken[..], bits.clone()) == Some(bits.clone());
+        if is_free {
+            self.free[group as usize].fetch_add(u64::from(bits.end - bits.start).wrapping_neg());
+            bitmap::set_range(bitmaps.blocks_taken.make_mut(), bits);
+        }
+        is_free
     }
 
     /// Gives blocks back to the allocator, which a plan took in vain or a committed transaction

@@ -4,3 +4,4 @@ pub(crate) mod groups;
 pub(crate) mod inodes;
 pub(crate) mod room;
 mod runs;
+mod trim;

@@ -2,6 +2,7 @@
 //! yet (delayed allocation).
 
 use cores::Line;
+use vfs::RootReserve;
 
 use crate::error::{Error, Result};
 
@@ -17,12 +18,19 @@ pub(crate) struct Room {
     free: Line,
     /// Pages that have been promised a block.
     promised: Line,
+    /// Free blocks that only some users get.
+    reserve: RootReserve,
 }
 
 impl Room {
     /// For a volume with `free` blocks.
-    pub(crate) fn new(free: u64) -> Self {
-        Self { free: Line::new(free), promised: Line::new(0) }
+    pub(crate) fn new(free: u64, reserve: RootReserve) -> Self {
+        Self { free: Line::new(free), promised: Line::new(0), reserve }
+    }
+
+    /// Blocks that can still be promised to the user for whom the calling thread works.
+    pub(crate) fn left_for_caller(&self) -> u64 {
+        self.left().saturating_sub(self.reserve.kept_from_caller())
     }
 
     /// Blocks that can still be promised.
@@ -37,14 +45,14 @@ impl Room {
         self.promised.load()
     }
 
-    /// Promises `pages` blocks. Fails if there are not as many.
+    /// Promises `pages` blocks. Fails if there are not as many for the caller.
     pub(crate) fn promise(&self, pages: u64) -> Result<()> {
         if pages == 0 {
             return Ok(());
         }
         let promised = self.promised.fetch_add(pages) + pages;
         let kept = promised + promised / PAGES_PER_NODE + MARGIN;
-        if self.free.load() >= kept {
+        if self.free.load() >= kept + self.reserve.kept_from_caller() {
             return Ok(());
         }
         self.release(pages);
@@ -78,11 +86,13 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use cores::{Caller, acting_for};
+
     use super::*;
 
     #[test]
     fn promises_keep_room_for_the_trees() {
-        let room = Room::new(1_000);
+        let room = Room::new(1_000, RootReserve::default());
         assert_eq!(room.left(), 936);
         room.promise(930).unwrap();
         assert!(room.promise(10).is_err());
@@ -92,5 +102,20 @@ mod tests {
         assert_eq!(room.left(), 6);
         room.freed(100);
         assert_eq!(room.left(), 106);
+    }
+
+    #[test]
+    fn what_is_kept_for_root_is_not_promised_to_others() {
+        let room = Room::new(1_000, RootReserve { blocks: 500, uid: 7, gid: 0 });
+        let by = |uid| Some(Caller { uid, gid: 100 });
+        acting_for(by(1000), || {
+            assert_eq!(room.left_for_caller(), 436);
+            assert!(room.promise(440).is_err());
+            room.promise(430).unwrap();
+            assert!(room.promise(10).is_err());
+        });
+        for privileged in [by(0), by(7), None] {
+            acting_for(privileged, || room.promise(10).unwrap());
+        }
     }
 }

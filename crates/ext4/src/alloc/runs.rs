@@ -25,6 +25,12 @@ pub(crate) fn longest_run(bits: &[u8], range: Range<u32>, most: u32) -> Option<R
     best
 }
 
+/// The first run of zero bits in `range`, whole.
+pub(crate) fn free_run(bits: &[u8], range: Range<u32>) -> Option<Run> {
+    let start = bitmap::first_free(bits, range.clone())?;
+    Some(start..run_end(bits, start, range.end))
+}
+
 /// Where the zero bits that begin at `start` end, at `most` at the latest.
 fn run_end(bits: &[u8], start: u32, most: u32) -> u32 {
     let mut at = start;

@@ -44,6 +44,8 @@ impl<'d, 'a, 'v> Seen<'d, 'a, 'v> {
 impl Names for Seen<'_, '_, '_> {
     type Error = Halt;
 
+    const WHITEOUTS: bool = true;
+
     fn node(&mut self, ino: vfs::Ino) -> Step<(FileKind, u32)> {
         let inode = self.draft.inode(narrow(ino)?)?;
         Ok((inode.kind(), inode.links()))
@@ -185,13 +187,13 @@ impl Draft<'_, '_> {
         let ino = self.take_inode(parent, is_dir)?;
         let engine = self.volume();
         let mut raw = RawInode::new_zeroed();
-        let inherits = above.mode.get() & S_ISGID != 0;
-        let gid_bit = if inherits && is_dir { S_ISGID } else { 0 };
+        let has_gid_bit = above.mode.get() & S_ISGID != 0;
+        let gid_bit = if has_gid_bit && is_dir { S_ISGID } else { 0 };
         let mode = new.kind.mode_bits() as u16 | new.perm & 0o7777 | gid_bit;
         raw.mode = mode.into();
         raw.links_count = if is_dir { 2 } else { 1 }.into();
         raw.set_uid(new.creator.uid);
-        raw.set_gid(if inherits { above.gid() } else { new.creator.gid });
+        raw.set_gid(if has_gid_bit || engine.grpid { above.gid() } else { new.creator.gid });
         raw.generation = (engine.generations.fetch_add(1) as u32).into();
         let extra = engine.inode_size().saturating_sub(GOOD_OLD_SIZE).min(32);
         raw.extra_isize = (extra as u16).into();
@@ -242,7 +244,7 @@ impl Draft<'_, '_> {
         let is_dir = inode.kind() == FileKind::Directory;
         let links = match inode.links() {
             1 if is_dir => 1,
-            links if is_dir && links + 1 >= LINK_MAX => 1,
+            links if is_dir && links >= LINK_MAX => 1,
             links => links + 1,
         };
         inode.raw.links_count = (links as u16).into();

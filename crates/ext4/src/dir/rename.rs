@@ -2,10 +2,10 @@
 
 use journal::ondisk::fast::Naming;
 use vfs::names::{self, Rename};
-use vfs::{Errno, FileKind, RenameFlags, op};
+use vfs::{Creator, Errno, FileKind, RenameFlags};
 
-use crate::dir::entries;
-use crate::dir::namei::{ROOM, Seen};
+use crate::dir::entries::{self, Found};
+use crate::dir::namei::{NewInode, ROOM, Seen};
 use crate::error::Result;
 use crate::mount::draft::Draft;
 use crate::mount::engine::Engine;
@@ -35,9 +35,9 @@ impl Engine {
             let (old, new) = ((from.0.into(), from.1), (to.0.into(), to.1));
             match names::check_rename(seen, old, new, flags)? {
                 Rename::Nothing => Ok(None),
-                Rename::Move { moved, replaced, .. } => {
+                Rename::Move { moved, replaced, whiteout } => {
                     let replaced = replaced.map(|ino| ino as Ino);
-                    draft.move_name(from, to, moved as Ino, replaced)?;
+                    draft.move_name(from, to, moved as Ino, replaced, whiteout)?;
                     Ok(replaced)
                 }
                 Rename::Exchange { moved, other } => {
@@ -53,7 +53,7 @@ impl Engine {
         let mut above = vec![dir];
         let mut here = dir;
         while here != ROOT_INO {
-            let parent = op::look(self, here.into(), |shard| {
+            let parent = self.look(here.into(), |shard| {
                 let inode = &shard.inode(here)?.inode;
                 match inode.kind() {
                     FileKind::Directory if inode.links() == 0 => return Ok(None),
@@ -84,6 +84,7 @@ impl Draft<'_, '_> {
         (new_parent, new_name): NameIn<'_>,
         moved: Ino,
         replaced: Option<Ino>,
+        whiteout: bool,
     ) -> Step<()> {
         let kind = self.inode(moved)?.kind();
         match replaced {
@@ -101,7 +102,10 @@ impl Draft<'_, '_> {
         self.note_name(Naming::Unlink, parent, moved, name);
         // Only now: the new entry may have moved what is beside the old one.
         let old = self.entry(parent, name)?;
-        self.remove_entry(parent, old)?;
+        match whiteout {
+            true => self.put_whiteout(parent, old)?,
+            false => self.remove_entry(parent, old)?,
+        }
         if let Some(replaced) = replaced {
             if self.is_dir(replaced)? {
                 self.take_link(new_parent)?;
@@ -113,6 +117,18 @@ impl Draft<'_, '_> {
         }
         self.mark_lost_name(parent);
         self.settle(moved, parent, new_parent)
+    }
+
+    /// A device 0:0 takes the place of a name, for overlayfs (`ext4_whiteout_for_rename`).
+    fn put_whiteout(&mut self, dir: Ino, name: Found) -> Step<()> {
+        let kind = FileKind::CharDevice;
+        let creator = Creator::default();
+        let white =
+            self.make_inode(dir, &NewInode { kind, perm: 0, rdev: 0, target: b"", creator })?;
+        self.note_more();
+        self.mark_mixed(white);
+        self.set_entry(dir, name, white, kind)?;
+        self.touch_dir(dir)
     }
 
     fn exchange(

@@ -13,7 +13,6 @@ use drive::{BLOCK_SIZE, Block};
 use queue::WriteSet;
 use vfs::file::{self, Miss};
 use vfs::inode::Turn;
-use vfs::op::look;
 use vfs::{Errno, pieces};
 
 use crate::error::Result;
@@ -71,7 +70,7 @@ impl Engine {
     fn read_miss(&self, ino: Ino, miss: &Miss<vfs::Ino>, buf: &mut [u8]) -> Result<usize> {
         let count = miss.blocks.end - miss.blocks.start;
         let blocks = self.io.read_run(miss.blocks.start, count as u32)?;
-        let is_there = look(self, ino.into(), |shard| {
+        let is_there = self.look(ino.into(), |shard| {
             let Mapped::Extent(extent) =
                 map::find(self, &shard.inode(ino)?.inode, file_block(miss.index)?)?
             else {
@@ -92,7 +91,7 @@ impl Engine {
             done += piece.len();
         }
         // What lies behind the end of the file is not the caller's.
-        let size = look(self, ino.into(), |shard| Ok(shard.inode(ino)?.inode.size))?;
+        let size = self.look(ino.into(), |shard| Ok(shard.inode(ino)?.inode.size))?;
         Ok(done.min(size.saturating_sub(miss.index * PAGE) as usize))
     }
 
@@ -152,7 +151,7 @@ impl Engine {
         pages: Range<u64>,
     ) -> Result<Option<Vec<FsBlock>>> {
         self.check_writable()?;
-        look(self, ino.into(), |shard| {
+        self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             check_regular(inode)?;
             inode.protection().check_may_write()?;

@@ -92,7 +92,7 @@ impl Engine {
     /// Fails unless this can be done to the file. Its size.
     fn check_fallocate(&self, ino: Ino, mode: FallocateMode) -> Result<u64> {
         self.check_writable()?;
-        vfs::op::look(self, ino.into(), |shard| {
+        self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             inode.protection().check_may_fallocate(mode)?;
             match inode.kind() {
@@ -187,7 +187,7 @@ impl Engine {
 
     /// Fails if there are more holes among `blocks` than free blocks.
     fn check_free(&self, ino: Ino, blocks: Range<u64>) -> Result<()> {
-        let holes = vfs::op::look(self, ino.into(), |shard| {
+        let holes = self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             let (mut at, mut holes) = (blocks.start, 0);
             while at < blocks.end {
@@ -201,7 +201,7 @@ impl Engine {
             }
             Ok(holes)
         })?;
-        if holes <= self.room.left() { Ok(()) } else { Err(Error::NoSpace) }
+        if holes <= self.room.left_for_caller() { Ok(()) } else { Err(Error::NoSpace) }
     }
 
     /// Removes `bytes` and closes the gap.

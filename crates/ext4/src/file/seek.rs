@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use vfs::op::look;
 use vfs::{Errno, Seek};
 
 use crate::error::Result;
@@ -18,7 +17,7 @@ use crate::ondisk::Ino;
 impl Engine {
     /// `SEEK_DATA` and `SEEK_HOLE`.
     pub(crate) fn seek(&self, ino: Ino, offset: u64, seek: Seek) -> Result<u64> {
-        look(self, ino.into(), |shard| {
+        self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             check_regular(inode)?;
             if offset >= inode.size {

@@ -19,7 +19,7 @@ use drive::{BLOCK_SIZE, Block};
 use journal::Ordered;
 use queue::{IoError, WriteSet};
 use vfs::inode::Turn;
-use vfs::op::{Stop, look};
+use vfs::op::Stop;
 
 use crate::error::{Error, Result};
 use crate::file::small::promised_in_vain;
@@ -121,7 +121,7 @@ impl Engine {
     fn write_pages(&self, ino: Ino) -> Result<()> {
         let mut from = 0;
         loop {
-            let batch = look(self, ino.into(), |shard| self.batch(shard, ino, from))?;
+            let batch = self.look(ino.into(), |shard| self.batch(shard, ino, from))?;
             let Some((last, _)) = batch.pages.last() else { return Ok(()) };
             from = last + 1;
             self.write_batch(ino, batch)?;

@@ -1,6 +1,5 @@
 //! Attributes of inodes (`ext4_setattr`).
 
-use vfs::op::look;
 use vfs::{Attr, Errno, InodeFlags, SetAttr, Timespec, acl};
 
 use crate::error::Result;
@@ -10,7 +9,7 @@ use crate::ondisk::Ino;
 impl Engine {
     /// Attributes of an inode.
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
-        look(self, ino.into(), |shard| {
+        self.look(ino.into(), |shard| {
             let cached = shard.inode(ino)?;
             // What the table has of a freed inode is no file.
             if cached.inode.links() == 0 && !self.opens.is_open(ino.into()) {

@@ -2,7 +2,6 @@
 //! they forbid is in [`vfs`].
 
 use vfs::inode::Turn;
-use vfs::op::look;
 use vfs::{Errno, FileKind, InodeFlags};
 
 use crate::error::{Error, Result};
@@ -11,8 +10,12 @@ use crate::mount::engine::Engine;
 use crate::ondisk::Ino;
 use crate::ondisk::inode::Flags;
 
+/// Flags that only chattr(1) and lsattr(1) know.
+const MARKS: Flags = Flags::SECRM.union(Flags::UNRM).union(Flags::COMPR).union(Flags::NOTAIL);
+
 /// `EXT4_FL_USER_MODIFIABLE`, as far as there is a use for it.
-const MODIFIABLE: Flags = Flags::SYNC
+const MODIFIABLE: Flags = MARKS
+    .union(Flags::SYNC)
     .union(Flags::IMMUTABLE)
     .union(Flags::APPEND)
     .union(Flags::NODUMP)
@@ -36,7 +39,8 @@ const VISIBLE: Flags = MODIFIABLE
     .union(Flags::INLINE_DATA);
 
 /// `EXT4_FL_INHERITED`.
-const INHERITED: Flags = Flags::SYNC
+const INHERITED: Flags = MARKS
+    .union(Flags::SYNC)
     .union(Flags::NODUMP)
     .union(Flags::NOATIME)
     .union(Flags::JOURNAL_DATA)
@@ -86,12 +90,12 @@ impl Inode {
 impl Engine {
     /// `FS_IOC_GETFLAGS`.
     pub(crate) fn flags(&self, ino: Ino) -> Result<u32> {
-        look(self, ino.into(), |shard| Ok(shard.inode(ino)?.inode.raw.flags().shown()))
+        self.look(ino.into(), |shard| Ok(shard.inode(ino)?.inode.raw.flags().shown()))
     }
 
     /// The project that an inode is accounted to.
     pub(crate) fn project(&self, ino: Ino) -> Result<u32> {
-        look(self, ino.into(), |shard| Ok(shard.inode(ino)?.inode.raw.projid.get()))
+        self.look(ino.into(), |shard| Ok(shard.inode(ino)?.inode.raw.projid.get()))
     }
 
     /// `FS_IOC_SETFLAGS`. Flags that are only shown are accepted and stay as they are, since
@@ -103,7 +107,7 @@ impl Engine {
         }
         let wanted = wanted & MODIFIABLE;
         let _turn = Turn::take(self, ino.into());
-        let toggles_logging = look(self, ino.into(), |shard| {
+        let toggles_logging = self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             let toggled = inode.raw.flags() ^ wanted;
             Ok(toggled.contains(Flags::JOURNAL_DATA) && inode.kind() == FileKind::Regular)

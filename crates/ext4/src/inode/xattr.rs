@@ -21,7 +21,7 @@ use crate::mount::want::{Kind, Step, Want};
 use crate::ondisk::xattr::{self, BLOCK_FIRST, Value, Xattr};
 use crate::ondisk::{FsBlock, Ino};
 
-use vfs::op::{Stop, look};
+use vfs::op::Stop;
 
 /// Longest value, `XATTR_SIZE_MAX` of Linux.
 const SIZE_MAX: usize = 65_536;
@@ -99,7 +99,7 @@ pub(crate) fn stored(
 impl Engine {
     /// Value of attribute `name`.
     pub(crate) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        look(self, ino.into(), |shard| {
+        self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             let (index, name) = split(inode, name, Errno::NODATA)?;
             let value = stored(self, inode, index, name)?.ok_or(Errno::NODATA)?;
@@ -109,7 +109,7 @@ impl Engine {
 
     /// Full names of all attributes.
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        look(self, ino.into(), |shard| {
+        self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             let (here, there) = (in_inode(inode)?, in_block(self, inode)?);
             Ok(here.iter().chain(&there).filter_map(|known| known.raw().full_name()).collect())

@@ -1,6 +1,5 @@
 //! What a mounted ext4 answers to POSIX.
 
-use vfs::op::look;
 use vfs::{
     Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Seek,
     SetAttr, StatFs, XattrMode,
@@ -24,7 +23,7 @@ fn symlink_max(sb: &Superblock) -> usize {
 
 impl Ext4 {
     fn find(&self, parent: u32, name: &[u8]) -> Result<u32> {
-        let (found, seen) = look(&*self.engine, parent.into(), |shard| {
+        let (found, seen) = self.engine.look(parent.into(), |shard| {
             let inode = &shard.inode(parent)?.inode;
             match inode.kind() {
                 FileKind::Directory if inode.links() == 0 => return Err(Errno::NOENT.into()),
@@ -95,7 +94,7 @@ impl Ext4 {
 
     fn target(&self, ino: u32) -> Result<Vec<u8>> {
         let engine = &*self.engine;
-        look(engine, ino.into(), |shard| {
+        engine.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             if inode.kind() != FileKind::Symlink {
                 return Err(Errno::INVAL.into());
@@ -112,7 +111,7 @@ impl Ext4 {
 
     fn entries(&self, dir: u32, from: u64) -> Result<(Vec<DirEntry>, Option<u64>)> {
         let engine = &*self.engine;
-        look(engine, dir.into(), |shard| {
+        engine.look(dir.into(), |shard| {
             let inode = &shard.inode(dir)?.inode;
             match inode.kind() {
                 FileKind::Directory if inode.links() == 0 => Err(Errno::NOENT.into()),
@@ -240,7 +239,7 @@ impl FileSystem for Ext4 {
         let number = narrow(ino)?;
         self.check_usable()?;
         let engine = &*self.engine;
-        let opened = look(engine, ino, |shard| {
+        let opened = engine.look(ino, |shard| {
             let links = shard.inode(number)?.inode.links();
             if links == 0 && !engine.opens.is_open(ino) {
                 return Err(Errno::NOENT.into());
@@ -267,7 +266,8 @@ impl FileSystem for Ext4 {
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
         self.check_usable()?;
-        Ok(self.engine.read_file(narrow(ino)?, offset, buf)?)
+        let engine = &self.engine;
+        Ok(engine.heed(engine.read_file(narrow(ino)?, offset, buf))?)
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {

@@ -274,7 +274,7 @@ impl<'a, 'v> Draft<'a, 'v> {
     /// room later is checked before: names, attributes, preallocation.
     pub(crate) fn check_room(&self, blocks: u64) -> Step<()> {
         let engine = self.volume();
-        if engine.room.left() >= blocks { Ok(()) } else { Err(Error::NoSpace.into()) }
+        if engine.room.left_for_caller() >= blocks { Ok(()) } else { Err(Error::NoSpace.into()) }
     }
 
     /// Takes a block for the map, the directory or the attributes of inode `ino`.

@@ -12,7 +12,7 @@ use cores::{Line, Mutex, Rank};
 use drive::Block;
 use journal::{Id, LogSpace};
 use vfs::inode::{HasTurns, Opens, Shards, Turn, Turns};
-use vfs::op::{Stop, Volume};
+use vfs::op::{self, Stop, Volume};
 use vfs::{Budget, Clock, Errno, Health, PageCache, file};
 
 use crate::alloc::groups::{Bitmaps, Groups, fresh_block_bitmap, fresh_inode_bitmap};
@@ -56,6 +56,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     /// `auto_da_alloc` and `discard`.
     pub(crate) auto_da_alloc: bool,
+    /// What is made in a directory belongs to its group.
+    pub(crate) grpid: bool,
     discard: bool,
     /// Records have checksums of their files' data.
     pub(crate) record_csum: bool,
@@ -83,6 +85,9 @@ pub(crate) struct Engine {
     /// Not 0 if there is any.
     pub(crate) have_dirs_moved: Line,
 }
+
+/// `EXT4_DEFM_BSDGROUPS`.
+const BSD_GROUPS: u32 = 2;
 
 const HEALTH: [Health; 4] = [Health::Sound, Health::Stopped, Health::Shutdown, Health::Gone];
 
@@ -114,7 +119,7 @@ impl Engine {
             journal,
             committed,
             inodes: Shards::new(Rank::Inode, "ext4 inodes", shard),
-            room: Room::new(groups.free_blocks()),
+            room: Room::new(groups.free_blocks(), options.reserve(&sb)),
             orphans: Mutex::ranked(
                 Rank::Orphans,
                 "ext4 orphans",
@@ -126,6 +131,7 @@ impl Engine {
             renames: Mutex::ranked(Rank::Rename, "ext4 renames", ()),
             clock,
             auto_da_alloc: options.auto_da_alloc,
+            grpid: options.grpid.unwrap_or(sb.raw.default_mount_opts.get() & BSD_GROUPS != 0),
             discard: options.discard,
             record_csum,
             data: options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get())),
@@ -259,6 +265,11 @@ impl Engine {
             }
         }
         done
+    }
+
+    /// Reads the volume with the shard of `ino` locked for readers.
+    pub(crate) fn look<T>(&self, ino: vfs::Ino, read: impl FnMut(&Shard) -> Step<T>) -> Result<T> {
+        self.heed(op::look(self, ino, read))
     }
 
     /// Bytes of an inode.

@@ -7,11 +7,14 @@ use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
 use serde_json::{Map, Value};
 use vfs::attributes::Attribute;
-use vfs::kind::{self, Checked, Habits, Label, Promise, Recovery, Repaired, Result, Technique};
+use vfs::kind::{
+    self, Checked, Habits, Ioctl, Label, Promise, Recovery, Repaired, Result, Technique,
+};
 use vfs::record::Record;
 use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
 
 use super::draft::ino as narrow;
+use super::ioctl::ioctl;
 use super::{Ext4, MountOptions, dump, inject, status};
 use crate::check;
 use crate::dir::namei::NewInode;
@@ -270,6 +273,10 @@ impl kind::Volume for Ext4 {
 
     fn touch_atime(&self, ino: Ino, time: Timespec) -> vfs::Result<()> {
         Ok(self.engine.touch_atime(narrow(ino)?, time)?)
+    }
+
+    fn ioctl(&self, ino: Ino, call: Ioctl<'_>) -> vfs::Result<Vec<u8>> {
+        ioctl(&self.engine, ino, call)
     }
 
     fn flags(&self, ino: Ino) -> vfs::Result<u32> {

@@ -7,12 +7,15 @@ use cores::Nanos;
 use journal::ondisk::areas::areas_max;
 use journal::policy::{Areas, FAST, GROUPED, IJOURNAL, JBD2, NONE, ZGROUPED, ZJOURNAL};
 use journal::{BatchTime, Policy};
+use vfs::RootReserve;
 use vfs::options::{
     Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
 };
 
 use crate::error::Error;
 use crate::mount::inject::{Inject, NAMES};
+use crate::mount::linux_options::{has_no_effect, in_our_words};
+use crate::ondisk::superblock::Superblock;
 
 /// Smallest page cache that still holds all pages of one operation.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
@@ -59,6 +62,12 @@ pub struct MountOptions {
     /// `auto_da_alloc`: what replaces a file, by rename or after a truncation, has its blocks
     /// before the old contents are gone.
     pub auto_da_alloc: bool,
+    /// `grpid`: what is made in a directory belongs to its group; `None` for what the superblock
+    /// says.
+    pub grpid: Option<bool>,
+    /// `resuid=`, `resgid=`: who may have the blocks that are kept for root; `None` for what the
+    /// superblock says.
+    pub reserved_for: (Option<u32>, Option<u32>),
     /// `discard`: the drive is told what a commit has freed.
     pub discard: bool,
     /// `errors=`: what corruption does; `None` for what the superblock says.
@@ -87,6 +96,8 @@ impl Default for MountOptions {
             record_csum: false,
             alloc: Alloc::Orlov,
             auto_da_alloc: true,
+            grpid: None,
+            reserved_for: (None, None),
             discard: false,
             errors: None,
             queue: queue::Options::default(),
@@ -137,6 +148,16 @@ impl MountOptions {
     /// Whether there is an option of this name.
     pub(crate) fn has(name: &str) -> bool {
         OPTIONS.table.iter().chain(OPTIONS.block_layer).any(|option| option.name == name)
+    }
+
+    /// Blocks that not everyone gets on this volume.
+    pub(crate) fn reserve(&self, sb: &Superblock) -> RootReserve {
+        let (uid, gid) = self.reserved_for;
+        RootReserve {
+            blocks: sb.raw.r_blocks_count(),
+            uid: uid.unwrap_or(sb.raw.def_resuid.get().into()),
+            gid: gid.unwrap_or(sb.raw.def_resgid.get().into()),
+        }
     }
 
     /// How the journal works, with this policy.
@@ -258,6 +279,12 @@ const OPTIONS: Options<MountOptions> = Options {
             name: "noauto_da_alloc",
             value: Value::None { set: |o| o.auto_da_alloc = false },
         },
+        MountOption { name: "grpid", value: Value::None { set: |o| o.grpid = Some(true) } },
+        MountOption { name: "bsdgroups", value: Value::None { set: |o| o.grpid = Some(true) } },
+        MountOption { name: "nogrpid", value: Value::None { set: |o| o.grpid = Some(false) } },
+        MountOption { name: "sysvgroups", value: Value::None { set: |o| o.grpid = Some(false) } },
+        MountOption { name: "resuid", value: Value::Text { form: "UID", set: set_resuid } },
+        MountOption { name: "resgid", value: Value::Text { form: "GID", set: set_resgid } },
         MountOption { name: "discard", value: Value::None { set: |o| o.discard = true } },
         MountOption { name: "nodiscard", value: Value::None { set: |o| o.discard = false } },
         MountOption { name: "errors", value: Value::OneOf(&ERRORS) },
@@ -303,8 +330,22 @@ fn set_areas(options: &mut MountOptions, text: &str) -> Result<(), String> {
 fn set_commit(options: &mut MountOptions, text: &str) -> Result<(), String> {
     let seconds = text.parse().ok().map(std::time::Duration::try_from_secs_f64);
     let nanos = seconds.and_then(|seconds| seconds.ok()?.as_nanos().try_into().ok());
-    let nanos = nanos.filter(|nanos| *nanos >= COMMIT_MIN);
+    let nanos = match nanos {
+        // The kernel's way to ask for the default.
+        Some(0) => Some(MountOptions::default().commit),
+        nanos => nanos.filter(|nanos| *nanos >= COMMIT_MIN),
+    };
     options.commit = nanos.ok_or("seconds, at least 0.0001")?;
+    Ok(())
+}
+
+fn set_resuid(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    options.reserved_for.0 = Some(text.parse().map_err(|_| "a number")?);
+    Ok(())
+}
+
+fn set_resgid(options: &mut MountOptions, text: &str) -> Result<(), String> {
+    options.reserved_for.1 = Some(text.parse().map_err(|_| "a number")?);
     Ok(())
 }
 
@@ -349,7 +390,8 @@ impl FromStr for MountOptions {
 
     fn from_str(list: &str) -> Result<Self, Error> {
         let mut options = Self::default();
-        OPTIONS.set_list(&mut options, list)?;
+        let ours = list.split(',').filter(|given| !has_no_effect(given)).map(in_our_words);
+        OPTIONS.set_list(&mut options, &ours.collect::<Vec<_>>().join(","))?;
         if options.no_load && !options.read_only {
             return Err(Error::usage("noload: only together with ro"));
         }
@@ -399,6 +441,17 @@ impl fmt::Display for MountOptions {
         if !self.auto_da_alloc {
             f.write_str(",noauto_da_alloc")?;
         }
+        match self.grpid {
+            Some(true) => f.write_str(",grpid")?,
+            Some(false) => f.write_str(",nogrpid")?,
+            None => {}
+        }
+        if let Some(uid) = self.reserved_for.0 {
+            write!(f, ",resuid={uid}")?;
+        }
+        if let Some(gid) = self.reserved_for.1 {
+            write!(f, ",resgid={gid}")?;
+        }
         if self.discard {
             f.write_str(",discard")?;
         }
@@ -415,66 +468,4 @@ impl fmt::Display for MountOptions {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_read_only_mount_has_no_others_to_show() {
-        for given in ["ro", "ro,noload"] {
-            assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), given);
-        }
-        assert!("noload".parse::<MountOptions>().is_err());
-    }
-
-    #[test]
-    fn options_as_mount_takes_them() {
-        let o: MountOptions =
-            "journal=none,cache=8m,commit=30,poll,inject=drop-flush".parse().unwrap();
-        let other = "dioread_lock,noauto_da_alloc,discard,errors=panic";
-        let shown = format!("rw,data=ordered,journal=jbd2,{other}");
-        assert_eq!(other.parse::<MountOptions>().unwrap().to_string(), shown);
-        assert_eq!(
-            (o.policy.unwrap().name, o.cache_bytes, o.commit),
-            ("none", 8 << 20, 30 * SECOND)
-        );
-        let shown = "rw,data=ordered,journal=none,commit=30,cache=8388608,poll,inject=drop-flush";
-        assert_eq!(o.to_string(), shown);
-        let given = "rw,data=ordered,journal=zgrouped,areas=3,record_csum";
-        assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), given);
-        for given in [
-            "commit=0.002,linux=4.14,alloc=percore",
-            "linux=4.14,dioread_nolock",
-            "linux=6.1",
-            "min_batch_time=50,max_batch_time=0",
-            "linux=6.1,max_batch_time=15000",
-        ] {
-            let shown = format!("rw,data=ordered,journal=jbd2,{given}");
-            assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), shown);
-        }
-        let error = "journal=x".parse::<MountOptions>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "journal=x: unknown value; expected jbd2, fast, ijournal, grouped, none, zjournal \
-             or zgrouped"
-        );
-        let shown = "rw,data=journal,journal=jbd2,inject=drop-flush+skip-ordered";
-        let given = "data=journal,inject=skip-ordered+drop-flush";
-        assert_eq!(given.parse::<MountOptions>().unwrap().to_string(), shown);
-        assert_eq!(faults(journal::Inject::all(), Inject::all()), NAMES);
-        let o: MountOptions = "journal=zjournal,areas=4".parse().unwrap();
-        assert_eq!(o.to_string(), "rw,data=ordered,journal=zjournal,areas=4");
-        for bad in [
-            "areas=0",
-            "cache=1k",
-            "commit=0",
-            "commit=nan",
-            "max_batch_time=-1",
-            "min_batch_time=2147483648",
-            "commit=1e300",
-            "inject=x",
-            "data=none",
-        ] {
-            assert!(bad.parse::<MountOptions>().is_err(), "{bad}");
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,6 @@
 //! (`ext4_orphan_cleanup`).
 
 use rustc_hash::FxHashSet;
-use vfs::op::look;
 
 use crate::dir::entries::block_count;
 use crate::error::{Error, Result};
@@ -24,7 +23,7 @@ impl Engine {
             list.push(slot.ino);
         }
         for ino in &list {
-            let (links, size) = look(self, u64::from(*ino), |shard| {
+            let (links, size) = self.look(u64::from(*ino), |shard| {
                 let inode = &shard.inode(*ino)?.inode;
                 Ok((inode.links(), inode.size))
             })?;
@@ -55,7 +54,7 @@ impl Engine {
             return Ok(slots);
         }
         let file = self.sb.raw.orphan_file_inum.get();
-        let (blocks, seed) = look(self, file.into(), |shard| {
+        let (blocks, seed) = self.look(file.into(), |shard| {
             let inode = &shard.inode(file)?.inode;
             let mut blocks = Vec::new();
             for index in 0..block_count(&self.sb, inode).min(ORPHAN_BLOCKS_MAX) {
@@ -89,7 +88,7 @@ impl Engine {
                 return Err(Error::corrupt("inode.i_dtime", 0_u32, next, "the next orphan"));
             }
             list.push(next);
-            next = look(self, next.into(), |shard| Ok(shard.inode(next)?.inode.raw.dtime.get()))?;
+            next = self.look(next.into(), |shard| Ok(shard.inode(next)?.inode.raw.dtime.get()))?;
         }
         for ino in list.iter().rev() {
             self.orphans.lock().added(*ino);

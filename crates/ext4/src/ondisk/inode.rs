@@ -24,6 +24,12 @@ bitflags! {
     /// `i_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Flags: u32 {
+        /// To be wiped when it is removed: a mark only.
+        const SECRM = 0x1;
+        /// To be kept when it is removed: a mark only.
+        const UNRM = 0x2;
+        /// To be compressed: a mark only.
+        const COMPR = 0x4;
         /// What is written is durable before the call returns.
         const SYNC = 0x8;
         /// Nothing about it may change.
@@ -40,6 +46,8 @@ bitflags! {
         const INDEX = 0x1000;
         /// Its data goes through the journal.
         const JOURNAL_DATA = 0x4000;
+        /// Its tail is not to be merged: a mark only.
+        const NOTAIL = 0x8000;
         /// As `SYNC`, for a directory's names.
         const DIRSYNC = 0x1_0000;
         /// The top of a directory hierarchy, to the allocator.
@@ -250,22 +258,36 @@ impl RawInode {
 
     /// Sets the last access.
     pub fn set_atime(&mut self, at: Timespec) {
-        (self.atime, self.atime_extra) = split_time(at);
+        (self.atime, self.atime_extra) = self.split_time(at, 16);
     }
 
     /// Sets the last inode change.
     pub fn set_ctime(&mut self, at: Timespec) {
-        (self.ctime, self.ctime_extra) = split_time(at);
+        (self.ctime, self.ctime_extra) = self.split_time(at, 8);
     }
 
     /// Sets the last data change.
     pub fn set_mtime(&mut self, at: Timespec) {
-        (self.mtime, self.mtime_extra) = split_time(at);
+        (self.mtime, self.mtime_extra) = self.split_time(at, 12);
     }
 
     /// Sets the creation.
     pub fn set_crtime(&mut self, at: Timespec) {
-        (self.crtime, self.crtime_extra) = split_time(at);
+        (self.crtime, self.crtime_extra) = self.split_time(at, 24);
+    }
+
+    /// A time as it is stored, and as memory has it, so that the next mount finds the same: within
+    /// what there are bits for (`timestamp_truncate`). If `i_extra_isize` is less than `needs`, 32
+    /// bits of seconds are all there is.
+    fn split_time(&self, at: Timespec, needs: u16) -> (U32, U32) {
+        let has_extra = self.extra_isize.get() >= needs;
+        let last = if has_extra { SECS_MAX } else { i32::MAX.into() };
+        let secs = at.secs.clamp(i32::MIN.into(), last);
+        let epoch = (secs - i64::from(secs as i32)) >> 32 & 3;
+        let is_end = secs == last || secs == i64::from(i32::MIN);
+        let nanos = if is_end { 0 } else { at.nanos };
+        let extra = if has_extra { nanos << 2 | epoch as u32 } else { 0 };
+        ((secs as u32).into(), extra.into())
     }
 
     /// Device number of a device node, in Linux's encoding of user space (`new_encode_dev`).
@@ -286,6 +308,9 @@ impl RawInode {
     }
 }
 
+/// The last second that 34 bits have (`EXT4_EXTRA_TIMESTAMP_MAX`), in 2446.
+const SECS_MAX: i64 = (3 << 32) + i32::MAX as i64;
+
 /// Seconds have two more bits, above the nanoseconds (`ext4_decode_extra_time`).
 fn time(secs: U32, extra: U32) -> Timespec {
     let (secs, extra) = (secs.get() as i32, extra.get());
@@ -293,11 +318,6 @@ fn time(secs: U32, extra: U32) -> Timespec {
         secs: i64::from(secs) + (i64::from(extra & 3) << 32),
         nanos: (extra >> 2).min(999_999_999),
     }
-}
-
-fn split_time(at: Timespec) -> (U32, U32) {
-    let epoch = (at.secs - i64::from(at.secs as i32)) >> 32 & 3;
-    ((at.secs as u32).into(), (at.nanos << 2 | epoch as u32).into())
 }
 
 /// The right checksum of the inode in `bytes`, and the bits of it that the inode keeps
@@ -348,6 +368,7 @@ mod tests {
 
     fn round_trip(at: Timespec) -> (u32, u32) {
         let mut raw = RawInode::new_zeroed();
+        raw.extra_isize = 32.into();
         raw.set_mtime(at);
         assert_eq!(raw.mtime(), at);
         (raw.mtime.get(), raw.mtime_extra.get())
@@ -359,8 +380,8 @@ mod tests {
         assert_eq!(round_trip(Timespec { secs: 7_258_118_400, nanos: 0 }), (0xb09e_1900, 2));
         assert_eq!(round_trip(Timespec { secs: -315_619_200, nanos: 0 }), (0xed30_0880, 0));
         assert_eq!(round_trip(Timespec { secs: 0, nanos: 999_999_999 }).1, 999_999_999 << 2);
-        round_trip(Timespec { secs: i64::from(i32::MIN), nanos: 1 });
-        round_trip(Timespec { secs: (1 << 34) - (1 << 31) - 1, nanos: 1 });
+        round_trip(Timespec { secs: i64::from(i32::MIN) + 1, nanos: 1 });
+        round_trip(Timespec { secs: (1 << 34) - (1 << 31) - 2, nanos: 1 });
     }
 
     #[test]

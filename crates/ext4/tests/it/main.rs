@@ -11,6 +11,7 @@ mod full;
 mod groups;
 mod harness;
 mod judge;
+mod linux;
 mod mkfs;
 mod model;
 mod mutated;

@@ -49,9 +49,15 @@ impl Superblock {
         SUPERBLOCK_OFFSET % self.block_size as usize
     }
 
-    /// Largest file: 2^32 - 1 blocks.
+    /// Largest file: 2^32 - 1 blocks; without `huge_file`, as many units of 512 bytes
+    /// (`ext4_max_size`).
     pub fn size_max(&self) -> u64 {
-        u64::from(u32::MAX) * u64::from(self.block_size)
+        let size = u64::from(self.block_size);
+        let blocks = match self.ro_compat.contains(RoCompat::HUGE_FILE) {
+            true => u64::from(u32::MAX),
+            false => u64::from(u32::MAX) / (size / 512),
+        };
+        blocks * size
     }
 
     /// `s_first_data_block`: where group 0 begins.

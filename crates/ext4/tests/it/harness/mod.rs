@@ -53,6 +53,11 @@ impl Image {
         Self::made(mib, features, &["-b", &block_size.to_string()])
     }
 
+    /// An empty volume with other features and other options of mke2fs.
+    pub fn with_options(mib: u64, features: &str, more: &[&str]) -> Self {
+        Self::made(mib, features, more)
+    }
+
     fn made(mib: u64, features: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
