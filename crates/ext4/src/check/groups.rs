@@ -2,7 +2,9 @@
 
 use super::Checker;
 use crate::error::{Error, Result};
+use crate::ondisk::features::{Compat, Incompat};
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
+use crate::ondisk::superblock::STATE_CLEAN;
 use crate::ondisk::{FsBlock, Group, bitmap, orphan};
 use crate::reader::map::Place;
 
@@ -41,7 +43,21 @@ impl Checker {
             }
             groups.push(usable.then_some(raw));
         }
+        self.mmp_block()?;
         Ok(groups)
+    }
+
+    /// The block in which a host says that it has the volume mounted (`s_mmp_block`).
+    fn mmp_block(&mut self) -> Result<()> {
+        if !self.reader.sb.incompat.contains(Incompat::MMP) {
+            return Ok(());
+        }
+        let (at, what) = (self.reader.sb.raw.mmp_block.get(), "superblock.s_mmp_block");
+        let on_volume = self.reader.check_blocks(at, 1, what);
+        if self.sound("superblock", on_volume)?.is_some() {
+            self.claim_own(self.reader.sb.group_of(at), at, what);
+        }
+        Ok(())
     }
 
     fn claim_own(&mut self, group: Group, block: FsBlock, what: &'static str) {
@@ -133,9 +149,13 @@ impl Checker {
         Ok(())
     }
 
-    /// The superblock's totals.
+    /// The superblock's totals: those of a volume that was not unmounted are stale by design, and
+    /// recovery has set them.
     pub(super) fn totals(&mut self) {
         let sb = &self.reader.sb;
+        if sb.raw.state.get() & STATE_CLEAN == 0 {
+            return;
+        }
         let free_blocks = self.counts.free_clusters * u64::from(sb.cluster_ratio);
         let found = sb.raw.free_blocks_count();
         // The last cluster may be longer than the volume.
@@ -160,9 +180,7 @@ impl Checker {
             next = self.sound("orphan list", raw)?.map_or(0, |raw| raw.dtime.get());
         }
         let file = self.reader.sb.raw.orphan_file_inum.get();
-        if file == 0
-            || !self.reader.sb.compat.contains(crate::ondisk::features::Compat::ORPHAN_FILE)
-        {
+        if file == 0 || !self.reader.sb.compat.contains(Compat::ORPHAN_FILE) {
             return Ok(());
         }
         let read = self.reader.inode(file);

@@ -20,7 +20,6 @@ use vfs::kind::{Checked, Finding};
 use vfs::{Corrupt, FileKind};
 
 use crate::error::{Error, Result};
-use crate::ondisk::superblock::{STATE_CLEAN, STATE_ERRORS};
 use crate::ondisk::{FsBlock, Ino};
 use crate::reader::Reader;
 use crate::recover::recovered;
@@ -66,9 +65,7 @@ struct Checker {
 /// Checks the volume on `drive`. An error means that there is none that could be checked.
 pub(crate) fn check(drive: &Arc<dyn Drive>) -> Result<Checked> {
     let (reader, recovery) = recovered(drive)?;
-    let raw = &reader.sb.raw;
-    let clean_unmount =
-        raw.state.get() & (STATE_CLEAN | STATE_ERRORS) == STATE_CLEAN && recovery.clean;
+    let clean_unmount = reader.sb.is_clean() && recovery.clean;
     let claims = Claims::new(&reader.sb);
     let mut checker = Checker {
         reader: reader.lenient(),

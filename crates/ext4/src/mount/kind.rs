@@ -7,9 +7,7 @@ use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
 use serde_json::{Map, Value};
 use vfs::attributes::Attribute;
-use vfs::kind::{
-    self, Checked, Habits, Ioctl, Label, Promise, Recovery, Repaired, Result, Technique,
-};
+use vfs::kind::{self, Checked, Habits, Ioctl, Label, Promise, Recovery, Result, Technique};
 use vfs::record::Record;
 use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
 
@@ -19,11 +17,9 @@ use super::{Ext4, MountOptions, dump, inject, status};
 use crate::check;
 use crate::dir::namei::NewInode;
 use crate::error::Error;
-use crate::offline::label;
 use crate::offline::mkfs::{self, MkfsOptions};
+use crate::offline::{label, superblock};
 use crate::ondisk::MAGIC;
-use crate::ondisk::features::Incompat;
-use crate::ondisk::superblock::{STATE_CLEAN, STATE_ERRORS, Superblock};
 use crate::reader::{self, Mounted};
 use crate::recover::{self, recovered};
 
@@ -157,29 +153,21 @@ impl kind::Format for Format {
         Ok(Arc::new(Mounted::new(reader, options.to_string(), recovery)?))
     }
 
-    /// As a mount that writes. On a volume that can only be read, the journal is replayed, and
-    /// orphans stay, as after `e2fsck -E journal_only`.
     fn recover(&self, drive: &Arc<dyn Drive>) -> Result<Recovery> {
-        match recover::in_full(drive) {
-            Ok(recovery) => Ok(recovery),
-            Err(Error::Unsupported { .. }) => Ok(recover::replay(drive)?),
-            Err(error) => Err(error.into()),
-        }
+        Ok(recover::run_and_settle(drive)?)
     }
 
     /// By the superblock alone, as e2fsck decides whether to look further (`check_if_skip`).
     fn is_clean(&self, drive: &Arc<dyn Drive>) -> Result<bool> {
-        let sb = Superblock::parse(reader::superblock(&BlockQueue::new(drive.clone()))?, 0)?;
-        let marks = sb.raw.state.get() & (STATE_CLEAN | STATE_ERRORS);
-        Ok(marks == STATE_CLEAN && !sb.incompat.contains(Incompat::RECOVER))
+        Ok(superblock::read(drive)?.is_clean())
     }
 
     fn check(&self, drive: &Arc<dyn Drive>) -> Result<Checked> {
         Ok(check::check(drive)?)
     }
 
-    fn repair(&self, _drive: &Arc<dyn Drive>, _rescue: bool) -> Result<Repaired> {
-        Err(kind::Error::Usage("ext4 is repaired with e2fsck; nothing was changed".into()))
+    fn repaired_by(&self) -> Option<&'static str> {
+        Some("e2fsck")
     }
 
     fn advisable(&self) -> &'static [&'static str] {

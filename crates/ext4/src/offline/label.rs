@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use drive::{Block, Drive};
-use queue::BlockQueue;
+use drive::Drive;
 use vfs::kind::Label;
-use zerocopy::IntoBytes;
 
+use super::superblock;
 use crate::error::{Error, Result};
-use crate::ondisk::SUPERBLOCK_OFFSET;
-use crate::ondisk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
+use crate::ondisk::features::Incompat;
+use crate::ondisk::superblock::Superblock;
+use crate::recover;
 
 /// Bytes of a label.
 const LABEL_MAX: usize = 16;
 
 /// Label and UUID of the volume on `drive`.
 pub(crate) fn get(drive: &Arc<dyn Drive>) -> Result<Label> {
-    let raw = crate::reader::superblock(&BlockQueue::new(drive.clone()))?;
-    Superblock::parse(raw, 0).map(|sb| named(&sb))
+    superblock::read(drive).map(|sb| named(&sb))
 }
 
 fn named(sb: &Superblock) -> Label {
@@ -25,25 +24,22 @@ fn named(sb: &Superblock) -> Label {
 }
 
 /// Sets the label, in the first superblock: as everything that changes while a volume is in use, it
-/// is not in the backups.
+/// is not in the backups. A journal is replayed first, or its copy of the superblock would bring
+/// the old label back.
 pub(crate) fn set(drive: &Arc<dyn Drive>, label: &str) -> Result<Label> {
     if label.len() > LABEL_MAX {
         let len = label.len();
         return Err(Error::usage(format!("a label of {len} bytes, {LABEL_MAX} fit")));
     }
-    let queue = BlockQueue::new(drive.clone());
-    if queue.identify().read_only {
+    if drive.identify().read_only {
         return Err(Error::ReadOnly);
     }
-    let mut block = queue.read_block(0)?;
-    let mut raw = Superblock::parse(RawSuperblock::of_first_block(block.bytes())?, 0)?.raw;
-    raw.volume_name = [0; LABEL_MAX];
-    raw.volume_name[..label.len()].copy_from_slice(label.as_bytes());
-    raw.seal();
-    let bytes = block.make_mut();
-    bytes[SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE].copy_from_slice(raw.as_bytes());
-    let blocks: [Block; 1] = [block];
-    queue.write_blocks(0, drive::Blocks::from_iter(blocks), true)?;
-    queue.flush()?;
-    Superblock::parse(raw, 0).map(|sb| named(&sb))
+    if superblock::read(drive)?.incompat.contains(Incompat::RECOVER) {
+        recover::run(drive)?;
+    }
+    let sb = superblock::edit(drive, |raw| {
+        raw.volume_name = [0; LABEL_MAX];
+        raw.volume_name[..label.len()].copy_from_slice(label.as_bytes());
+    })?;
+    Ok(named(&sb))
 }

@@ -2,3 +2,4 @@
 
 pub(crate) mod label;
 pub mod mkfs;
+pub(crate) mod superblock;

@@ -200,6 +200,14 @@ impl RawSuperblock {
         (self.free_blocks_count_lo, self.free_blocks_count_hi) = narrow(blocks);
     }
 
+    /// Marks the volume as clean, and forgets what the kernel noted about errors.
+    pub fn forget_errors(&mut self) {
+        self.state = STATE_CLEAN.into();
+        self.error_count = 0.into();
+        (self.first_error_time, self.first_error_time_hi) = (0.into(), 0);
+        (self.last_error_time, self.last_error_time_hi) = (0.into(), 0);
+    }
+
     /// The right `s_checksum` (`ext4_superblock_csum`).
     pub fn right_checksum(&self) -> u32 {
         crc32c(!0, &self.as_bytes()[..SUPERBLOCK_SIZE - 4])
@@ -340,6 +348,12 @@ impl Superblock {
             first_ino,
             raw,
         })
+    }
+
+    /// Whether the volume was unmounted cleanly, and no error was found on it.
+    pub fn is_clean(&self) -> bool {
+        let marks = self.raw.state.get() & (STATE_CLEAN | STATE_ERRORS);
+        marks == STATE_CLEAN && !self.incompat.contains(Incompat::RECOVER)
     }
 
     /// Whether names are hashed as unsigned chars.

@@ -83,6 +83,17 @@ impl Reader {
         Ok((raw, at))
     }
 
+    /// Free blocks and inodes, as the descriptors count them.
+    pub(crate) fn free(&self) -> Result<(u64, u32)> {
+        let (mut clusters, mut inodes) = (0, 0_u32);
+        for group in 0..self.sb.groups {
+            let (raw, _) = self.raw_group(group)?;
+            clusters += u64::from(raw.free_clusters());
+            inodes = inodes.saturating_add(raw.free_inodes());
+        }
+        Ok((clusters * u64::from(self.sb.cluster_ratio), inodes))
+    }
+
     /// The descriptor of `group`, with its checksum verified and its inode table on the volume.
     pub(crate) fn group(&self, group: Group) -> Result<RawGroupDesc> {
         let (raw, at) = self.raw_group(group)?;

@@ -5,17 +5,18 @@ mod fast;
 
 use std::sync::Arc;
 
-use drive::{Block, Drive};
+use drive::Drive;
 use journal::{Log, Strictness, Volume, recover};
-use queue::{BlockQueue, Io, WriteSet};
+use queue::{BlockQueue, Io};
 use vfs::kind::Recovery;
-use zerocopy::IntoBytes;
 
+use crate::check::check;
 use crate::error::{Error, Result};
 use crate::mount::{Ext4, MountOptions};
+use crate::offline::superblock;
 use crate::ondisk::features::Incompat;
-use crate::ondisk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
-use crate::ondisk::{FileBlock, FsBlock, SUPERBLOCK_OFFSET};
+use crate::ondisk::superblock::RawSuperblock;
+use crate::ondisk::{FileBlock, FsBlock};
 use crate::reader::map::Place;
 use crate::reader::{self, Reader};
 
@@ -23,19 +24,42 @@ use crate::reader::{self, Reader};
 /// volume.
 type Piece = (FileBlock, u32, FsBlock);
 
+/// Recovers the volume on `drive` as a mount that writes does. On a volume that can only be read,
+/// the journal is replayed, and orphans stay, as after `e2fsck -E journal_only`.
+pub(crate) fn run(drive: &Arc<dyn Drive>) -> Result<Recovery> {
+    match in_full(drive) {
+        Err(Error::Unsupported { .. }) => replay(drive),
+        done => done,
+    }
+}
+
+/// As [`run`], and then marks the volume as clean if a check finds no error: what e2fsck does about
+/// a volume that is marked as having errors, or was not unmounted and has no journal.
+pub(crate) fn run_and_settle(drive: &Arc<dyn Drive>) -> Result<Recovery> {
+    let recovery = run(drive)?;
+    if superblock::read(drive)?.is_clean() || !check(drive)?.findings.is_empty() {
+        return Ok(recovery);
+    }
+    mark(drive, RawSuperblock::forget_errors)?;
+    Ok(Recovery { clean: false, ..recovery })
+}
+
 /// Replays the journal of the volume on `drive`, and marks the volume as recovered. Both are
 /// durable when this returns; a cut before leaves the journal as it was or closed, and the next
 /// recovery ends in the same way. A journal that cannot be read back changes nothing.
-pub(crate) fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
+fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
+    if !superblock::read(drive)?.incompat.contains(Incompat::RECOVER) {
+        return Ok(Recovery { clean: true, ..Recovery::default() });
+    }
     let done = with_log(drive, |mut log| {
-        let io = log.volume().io();
         if log.needs_file_system()? {
             let what = "fast commits or records of single files on a volume like this one";
             return Err(Error::unsupported(what));
         }
-        let done = recover(log, Strictness::Strict)?;
-        mark_recovered(io)?;
-        Ok(done)
+        Ok(recover(log, Strictness::Strict)?)
+    })?;
+    mark(drive, |raw| {
+        raw.feature_incompat = raw.incompat().difference(Incompat::RECOVER).bits().into();
     })?;
     Ok(Recovery {
         scanned: done.transactions as u64,
@@ -84,7 +108,7 @@ pub(crate) fn recovered(drive: &Arc<dyn Drive>) -> Result<(Reader, Recovery)> {
 }
 
 /// Recovers the volume on `drive` by mounting it.
-pub(crate) fn in_full(drive: &Arc<dyn Drive>) -> Result<Recovery> {
+fn in_full(drive: &Arc<dyn Drive>) -> Result<Recovery> {
     let volume = Ext4::mount(drive.clone(), &MountOptions::default())?;
     let recovery = vfs::kind::Volume::recovery(&volume);
     volume.engine.unmount()?;
@@ -116,15 +140,15 @@ fn journal_map(reader: &Reader) -> Result<(Vec<Piece>, u32)> {
     Ok((pieces, blocks))
 }
 
-/// Clears `needs_recovery`. The superblock may itself have been replayed.
-fn mark_recovered(io: &Io) -> Result<()> {
-    let mut block: Block = io.read(0)?;
-    let mut raw = Superblock::parse(RawSuperblock::of_first_block(block.bytes())?, 0)?.raw;
-    raw.feature_incompat = raw.incompat().difference(Incompat::RECOVER).bits().into();
-    raw.seal();
-    let range = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE;
-    block.make_mut()[range].copy_from_slice(raw.as_bytes());
-    let mut set = WriteSet::default();
-    set.push_forced(io, 0, block);
-    Ok(set.wait(io.queue())?)
+/// Marks the volume on `drive` as `change` says, with the right totals: while a volume is mounted,
+/// only the descriptors' counts follow each change (`ext4_setup_super`). The superblock may itself
+/// have been replayed.
+fn mark(drive: &Arc<dyn Drive>, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+    let (blocks, inodes) = reader::open(drive.clone(), reader::CACHE)?.free()?;
+    superblock::edit(drive, |raw| {
+        raw.set_free_blocks_count(blocks);
+        raw.free_inodes_count = inodes.into();
+        change(raw);
+    })?;
+    Ok(())
 }

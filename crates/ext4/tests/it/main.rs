@@ -21,5 +21,6 @@ mod policies;
 mod ranges;
 mod reads;
 mod records;
+mod recovered;
 mod small;
 mod threads;

@@ -158,7 +158,7 @@ const SETS: &[(&[&str], bool)] = &[
     (&["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode", "-g", "1024"], false),
     (&["-t", "ext4", "-b", "4096", "-O", "^flex_bg,sparse_super2", "-g", "4096"], false),
     (&["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"], true),
-    (&["-t", "ext4", "-b", "4096", "-O", "encrypt,casefold"], false),
+    (&["-t", "ext4", "-b", "4096", "-O", "encrypt,casefold,mmp"], false),
     (&["-t", "ext4", "-b", "4096", "-I", "128", "-O", "^extra_isize", "-N", "4096"], false),
     (&["-t", "ext4", "-b", "4096", "-O", "^filetype,^dir_index,^has_journal"], false),
     (&["-t", "ext3", "-b", "4096"], false),

@@ -1,6 +1,8 @@
 //! `strandline fsck`: check, recover, say what was done. Options are those of `fsck.f2fs`, exit
 //! codes those of fsck(8).
 
+mod tell;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +11,7 @@ use clap::Args;
 use drive::linux::Access;
 use drive::undo::{Undo, undo};
 use drive::{Drive, Timing};
-use serde::Serialize;
-use vfs::kind::{self, Checked, Finding, Format, Recovery, Repaired, Row};
+use vfs::kind::{self, Checked, Format, Recovery, Repaired};
 use vfs::words::counted;
 
 use crate::failure::{Failure, Outcome};
@@ -102,30 +103,6 @@ enum Answer {
     Ask,
 }
 
-#[derive(Serialize)]
-struct Told<'a> {
-    place: String,
-    what: &'a str,
-    found: &'a str,
-    allowed: &'a str,
-    remedy: String,
-}
-
-#[derive(Serialize)]
-struct Report<'a> {
-    image: String,
-    clean: bool,
-    exit_code: u8,
-    recovered_nodes: u64,
-    skipped_inodes: u64,
-    orphans: u64,
-    faults: Vec<String>,
-    findings: Vec<Told<'a>>,
-    repaired: Vec<Told<'a>>,
-    reconnected: Vec<String>,
-    rescued: bool,
-}
-
 impl Answer {
     fn is_yes(self) -> Outcome<bool> {
         match self {
@@ -210,7 +187,7 @@ impl Fsck {
             UNCORRECTED if self.as_e2fsck && done.report.is_none() => OPERATIONAL,
             code => code,
         };
-        out::heard(self.tell(&image, code, &done))?;
+        out::heard(self.tell(&image, format.log_entry(), code, &done))?;
         if self.tree && code != UNCORRECTED {
             drop((drive, opened));
             let root = Inside { image, path: b"/".to_vec() };
@@ -245,7 +222,7 @@ impl Fsck {
         if self.rescue {
             // It writes everything anew, on a sound volume too: not without a word from the user.
             let asks = answer == Answer::Ask;
-            return match asks && !done.wants(answer)? {
+            return match asks && !done.wants(format, answer)? {
                 true => Ok(()),
                 false => self.repair(format, &self.drive_to_change(opened, answer)?, done),
             };
@@ -280,7 +257,7 @@ impl Fsck {
             Ok(recovery) => done.recovery = recovery,
             Err(error) => {
                 done.stopped.push(out::plain(error));
-                return if done.wants(answer)? {
+                return if done.wants(format, answer)? {
                     self.repair(format, &drive, done)
                 } else {
                     Ok(())
@@ -301,7 +278,7 @@ impl Fsck {
         answer: Answer,
         done: &mut Outcomes,
     ) -> Outcome<()> {
-        match done.wants(answer)? {
+        match done.wants(format, answer)? {
             true => self.repair(format, &self.drive_to_change(opened, answer)?, done),
             false => Ok(()),
         }
@@ -341,92 +318,6 @@ impl Fsck {
             .map_err(|error| operational(format!("{}: {error}", path.display())))?;
         Ok(Arc::new(Undo::new(drive, log).map_err(operational)?))
     }
-
-    fn tell(&self, image: &Path, code: u8, done: &Outcomes) -> Outcome<()> {
-        let findings = done.report.iter().flat_map(|report| &report.findings);
-        let repaired = done.repair.iter().flat_map(|report| &report.findings);
-        let faults: Vec<String> =
-            done.stopped.iter().cloned().chain(findings.clone().map(Finding::to_string)).collect();
-        if self.json {
-            return out::json(&Report {
-                image: image.display().to_string(),
-                clean: code == 0 && (done.skipped || done.recovery.clean),
-                exit_code: code,
-                recovered_nodes: done.recovery.replayed,
-                skipped_inodes: done.recovery.skipped,
-                orphans: done.recovery.orphans,
-                faults,
-                findings: findings.map(Told::from).collect(),
-                repaired: repaired.map(Told::from).collect(),
-                reconnected: done
-                    .repair
-                    .iter()
-                    .flat_map(|repair| &repair.reconnected)
-                    .map(|(_, name)| format!("lost+found/{name}"))
-                    .collect(),
-                rescued: done.repair.as_ref().is_some_and(|repair| repair.rescued),
-            });
-        }
-        if done.skipped {
-            return out::line("Info: No error was reported");
-        }
-        for finding in repaired {
-            out::line(format!("[FSCK] {finding} [Fixed: {}]", finding.remedy))?;
-        }
-        for fault in &faults {
-            out::line(format!("[FSCK] {fault} [Fail]"))?;
-        }
-        if let Some(repair) = &done.repair {
-            self.tell_changes(image, repair)?;
-        } else if done.declined {
-            out::line("Info: not repaired; -y repairs, and -z FILE with it can be taken back")?;
-        }
-        if done.in_copy && code == 0 && !done.recovery.clean {
-            let Recovery { replayed, skipped, orphans, .. } = done.recovery;
-            out::line(format!(
-                "[FSCK] recovery is due: {} to replay, {} to keep at an older version, {}",
-                counted(replayed, "node"),
-                counted(skipped, "inode"),
-                counted(orphans, "orphan"),
-            ))?;
-        }
-        if code == CORRECTED {
-            let Recovery { replayed, skipped, orphans, .. } = done.recovery;
-            out::line(format!(
-                "[FSCK] recovered: {} replayed, {} kept at an older version, {}",
-                counted(replayed, "node"),
-                counted(skipped, "inode"),
-                counted(orphans, "orphan"),
-            ))?;
-        }
-        if let Some(report) = &done.report {
-            if self.debug > 0 {
-                out::line(format!("Info: {}", report.summary))?;
-            }
-            rows(report)?;
-        }
-        Ok(())
-    }
-
-    fn tell_changes(&self, image: &Path, repair: &Repaired) -> Outcome<()> {
-        if repair.omitted > 0 {
-            out::line(format!("Info: {} more findings of the same kind", repair.omitted))?;
-        }
-        for (ino, name) in &repair.reconnected {
-            out::line(format!("[FSCK] inode {ino} is now lost+found/{name}"))?;
-        }
-        for note in &repair.notes {
-            out::line(format!("[FSCK] {note}"))?;
-        }
-        match &self.undo_file {
-            Some(log) if !self.no && !self.dry_run => out::line(format!(
-                "Info: to take it back: strandline fsck --undo {} {}",
-                log.display(),
-                image.display()
-            )),
-            _ => out::line("Info: what was there before is not kept; -z FILE keeps it"),
-        }
-    }
 }
 
 /// Asks as fsck.f2fs does; without a terminal the answer is no.
@@ -455,8 +346,12 @@ fn put_back(log: &Path, image: &Path, devices: &Devices) -> Outcome {
 }
 
 impl Outcomes {
-    /// Whether to repair; remembers if the answer was no.
-    fn wants(&mut self, answer: Answer) -> Outcome<bool> {
+    /// Whether to repair; remembers if the answer was no. Nobody is asked about a repair that only
+    /// names the program to use.
+    fn wants(&mut self, format: &dyn Format, answer: Answer) -> Outcome<bool> {
+        if answer == Answer::Ask && format.repaired_by().is_some() {
+            return Ok(true);
+        }
         let wanted = answer.is_yes()?;
         self.declined = !wanted && answer == Answer::Ask;
         Ok(wanted)
@@ -475,26 +370,4 @@ impl Outcomes {
             _ => UNCORRECTED,
         }
     }
-}
-
-impl<'a> From<&'a Finding> for Told<'a> {
-    fn from(finding: &'a Finding) -> Self {
-        Self {
-            place: finding.place.to_string(),
-            what: finding.what,
-            found: &finding.found,
-            allowed: &finding.allowed,
-            remedy: finding.remedy.to_string(),
-        }
-    }
-}
-
-/// The checker's table.
-fn rows(report: &Checked) -> Outcome<()> {
-    for Row { name, failed, value } in &report.rows {
-        let mark = if *failed { "[Fail]" } else { "[Ok..]" };
-        let value = value.map_or_else(String::new, |value| format!(" [{value:#x}]"));
-        out::line(format!("[FSCK] {name:<54}{mark}{value}"))?;
-    }
-    Ok(())
 }

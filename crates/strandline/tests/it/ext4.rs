@@ -136,3 +136,90 @@ fn a_log_is_shown_and_replayed() {
     let line = format!("e2fsck -fn {image}");
     assert!(tool(Path::new("/"), &line).status.success());
 }
+
+/// An image with a copy of its own block `at` in the log, as a cut leaves it: the superblock's
+/// totals are stale, and recovery is due.
+fn cut_image(scratch: &Scratch, at: u64) -> String {
+    let image = image(scratch, 4096);
+    let bytes = fs::read(&image).expect("an image");
+    let start = at as usize * 4096;
+    fs::write(scratch.path("block"), &bytes[start..start + 4096]).expect("a file");
+    let log = format!("jo\njw -b {at} {}\njc\n", scratch.path("block"));
+    debugfs(scratch, &image, &format!("{log}ssv free_blocks_count 7\nssv free_inodes_count 7\n"));
+    image
+}
+
+fn debugfs(scratch: &Scratch, image: &str, commands: &str) {
+    fs::write(scratch.path("commands"), commands).expect("a file");
+    let line = format!("debugfs -w -f {} {image}", scratch.path("commands"));
+    assert!(tool(Path::new("/"), &line).status.success());
+}
+
+/// `s_state`.
+fn state(image: &str) -> u8 {
+    fs::read(image).expect("an image")[1024 + 58]
+}
+
+fn is_sound_for_e2fsck(image: &str) -> bool {
+    tool(Path::new("/"), &format!("e2fsck -fn {image}")).status.success()
+}
+
+/// The superblock's totals do not follow each change: after a cut they are stale, which recovery
+/// mends without a word.
+#[test]
+fn stale_totals_are_no_error_after_a_cut() {
+    let scratch = Scratch::new("ext4-stale");
+    let (cut, copy, name) =
+        (cut_image(&scratch, 1), scratch.path("copy"), scratch.path("fsck.ext4"));
+    symlink(env!("CARGO_BIN_EXE_strandline"), &name).expect("a link");
+    for letters in ["-n", "-fn", "-p", "-a", "-y", "-fy", "-f"] {
+        fs::copy(&cut, &copy).expect("a copy");
+        let out = tool(Path::new("/"), &format!("{name} {letters} {copy}"));
+        assert_eq!(out.status.code(), Some(0), "{letters}: {out:?}");
+        if letters.contains('n') {
+            assert!(fs::read(&copy).expect("a copy") == fs::read(&cut).expect("it"), "{letters}");
+        } else {
+            assert!(is_sound_for_e2fsck(&copy), "{letters}");
+            assert_eq!(ok(&format!("fsck -n {copy}")), "", "the totals are right: {letters}");
+        }
+    }
+    // On a volume that was unmounted, they are right or wrong.
+    let image = image(&scratch, 4096);
+    debugfs(&scratch, &image, "ssv free_blocks_count 7\n");
+    let out = common::strandline(&format!("fsck -n {image}"));
+    assert_eq!(out.status.code(), Some(4), "{out:?}");
+    assert!(text(&out.stdout).contains("s_free_blocks_count"), "{out:?}");
+}
+
+#[test]
+fn a_mark_of_errors_goes_when_there_are_none() {
+    let scratch = Scratch::new("ext4-marked");
+    for state in [2, 3] {
+        let image = image(&scratch, 4096);
+        debugfs(&scratch, &image, &format!("ssv state {state}\nssv error_count 5\n"));
+        ok(&format!("fsck -n {image}"));
+        assert_eq!(self::state(&image), state);
+        let out = common::strandline(&format!("fsck -p {image}"));
+        assert_eq!(out.status.code(), Some(1), "{out:?}");
+        assert_eq!(self::state(&image), 1);
+        assert!(is_sound_for_e2fsck(&image));
+    }
+    // An error keeps the mark.
+    let image = image(&scratch, 4096);
+    debugfs(&scratch, &image, "ssv state 3\nclri /etc\n");
+    let out = common::strandline(&format!("fsck -p {image}"));
+    assert_eq!(out.status.code(), Some(4), "{out:?}");
+    assert!(text(&out.stdout).contains("repaired with e2fsck"), "{out:?}");
+    assert_eq!(state(&image), 3);
+}
+
+/// The log may have the superblock: a label that is set before recovery would be lost by it.
+#[test]
+fn a_label_outlives_recovery() {
+    let scratch = Scratch::new("ext4-label");
+    let image = cut_image(&scratch, 0);
+    ok(&format!("label {image} second"));
+    common::strandline(&format!("fsck -p {image}"));
+    assert!(ok(&format!("label {image}")).contains("second"));
+    assert!(is_sound_for_e2fsck(&image));
+}

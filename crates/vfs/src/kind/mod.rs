@@ -147,11 +147,25 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// The program that repairs its volumes, if [`Format::repair`] does not.
+    fn repaired_by(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What recovery replays, in this file system's words.
+    fn log_entry(&self) -> &'static str {
+        "transaction"
+    }
+
     /// Repairs what [`Format::check`] finds. With `rescue`, nothing is trusted that can be rebuilt.
     /// An error means that nothing was changed.
     fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
         let _ = (drive, rescue);
-        Err(Error::Usage(format!("there is no repair for {}", self.name())))
+        let name = self.name();
+        Err(Error::Usage(match self.repaired_by() {
+            Some(other) => format!("{name} is repaired with {other}; nothing was changed"),
+            None => format!("there is no repair for {name}"),
+        }))
     }
 
     /// The ways it can do an fsync. Never empty; the first is the default.

@@ -167,6 +167,10 @@ impl kind::Format for Format {
         finding.what == "write pointer" && finding.allowed.starts_with("above ")
     }
 
+    fn log_entry(&self) -> &'static str {
+        "node"
+    }
+
     fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
         Ok(repair(drive, &RepairOptions { rescue, ..RepairOptions::default() })?.into())
     }
