@@ -17,6 +17,14 @@ use crate::{Client, Journal};
 /// A block kept in memory, so that changing it needs no read.
 pub struct Pin<K>(pub(crate) Arc<Buffer<K>>);
 
+impl<K> Pin<K> {
+    /// Reads the block as it is now. `f` runs under the buffer's lock and must not use the journal.
+    pub fn read<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
+        let state = self.0.lock();
+        f(state.live.as_ref().map_or(&[], |live| &live[..]))
+    }
+}
+
 /// An operation under way: what it changes becomes durable together.
 ///
 /// It is open until it is dropped, and its transaction is not committed before that. So its

@@ -247,6 +247,17 @@ impl<C: Client> Journal<C> {
         Ok(Pin(buffer))
     }
 
+    /// Keeps the block at `lba` in memory until the pin is dropped, for a caller that has it: as
+    /// the drive has it, or as it is to be if it was never written. Nothing has changed it yet.
+    pub fn pin_as(&self, lba: Lba, block: Block) -> Pin<C::Kind> {
+        let buffer = self.buffers.get(lba);
+        let mut state = buffer.lock();
+        debug_assert!(state.owner.is_none() && state.images.is_empty(), "block {lba} was changed");
+        state.live = Some(block);
+        drop(state);
+        Pin(buffer)
+    }
+
     /// Blocks that one operation may change, at most.
     pub fn credits_max(&self) -> u32 {
         self.area().max

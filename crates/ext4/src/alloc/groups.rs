@@ -12,9 +12,11 @@ use std::ops::Range;
 
 use cores::{Line, Mutex, MutexGuard, Rank};
 use drive::Block;
+use journal::Pin;
 
 use crate::alloc::runs::{Run, free_run, longest_run};
 use crate::error::{Error, Result};
+use crate::mount::journal::{Handle, Journal};
 use crate::mount::want::{Step, Want};
 use crate::ondisk::bitmap;
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
@@ -31,8 +33,10 @@ pub(crate) struct Groups {
     /// For each group, blocks that the allocator can take: to pass over full groups without their
     /// locks. A hint.
     free: Box<[Line]>,
-    /// The blocks with the descriptors, as the running transaction has them. Taken within a group.
-    descs: Box<[Mutex<Block>]>,
+    /// The same of inodes.
+    free_inodes: Box<[Line]>,
+    /// The blocks with the descriptors, once there is a journal.
+    descs: Box<[Pin<()>]>,
 }
 
 /// One group behind its lock.
@@ -46,21 +50,22 @@ pub(crate) struct GroupState {
 /// Both bitmaps of a group.
 pub(crate) struct Bitmaps {
     /// Blocks, as the running transaction has them.
-    pub(crate) blocks: Block,
+    pub(crate) blocks: Pin<()>,
     /// Blocks that cannot be allocated.
     pub(crate) blocks_taken: Block,
     /// Inodes, as the running transaction has them.
-    pub(crate) inodes: Block,
+    pub(crate) inodes: Pin<()>,
     /// Inodes that cannot be allocated.
     pub(crate) inodes_taken: Block,
 }
 
 impl Groups {
     /// The groups that these descriptors in `table` describe.
-    pub(crate) fn new(sb: &Superblock, table: Vec<Block>) -> Result<Self> {
+    pub(crate) fn new(sb: &Superblock, table: &[Block]) -> Result<Self> {
         let first = sb.super_block() + 1;
         let mut groups = Vec::with_capacity(sb.groups as usize);
         let mut free = Vec::with_capacity(sb.groups as usize);
+        let mut free_inodes = Vec::with_capacity(sb.groups as usize);
         let mut tables = Vec::with_capacity(sb.groups as usize);
         for group in 0..sb.groups {
             let (at, byte) = sb.desc_place(group);
@@ -69,16 +74,24 @@ impl Groups {
             desc.verify(sb.checksums, group, sb.desc_size, at)?;
             check_places(sb, &desc, at)?;
             free.push(Line::new(desc.free_clusters().into()));
+            free_inodes.push(Line::new(desc.free_inodes().into()));
             tables.push(desc.inode_table());
             let state = GroupState { desc, bitmaps: None };
             groups.push(Mutex::ranked(Rank::Group, "ext4 group", state).keyed(group.into()));
         }
-        // Behind all groups in the order of locks.
-        let keys = u64::from(u32::MAX) + 1..;
-        let table = table.into_iter().zip(keys);
-        let lock = |(block, key)| Mutex::ranked(Rank::Group, "ext4 group table", block).keyed(key);
-        let descs = table.map(lock).collect();
-        Ok(Self { groups: groups.into(), tables: tables.into(), free: free.into(), descs })
+        Ok(Self {
+            groups: groups.into(),
+            tables: tables.into(),
+            free: free.into(),
+            free_inodes: free_inodes.into(),
+            descs: Box::default(),
+        })
+    }
+
+    /// Keeps the blocks with the descriptors in the journal's memory.
+    pub(crate) fn pin(&mut self, sb: &Superblock, journal: &Journal, table: Vec<Block>) {
+        let blocks = (sb.super_block() + 1..).zip(table);
+        self.descs = blocks.map(|(at, block)| journal.pin_as(at, block)).collect();
     }
 
     /// The lock of `group`, which is one of the volume.
@@ -106,20 +119,18 @@ impl Groups {
         self.groups.iter().map(|group| u64::from(group.lock().desc.free_inodes())).sum()
     }
 
-    /// Seals the descriptor of `group`, whose lock the caller holds, and returns the block of the
-    /// table that has it, to be logged under the same lock.
+    /// Seals and writes the descriptor of `group`, whose lock the caller holds.
     pub(crate) fn store(
         &self,
+        handle: &mut Handle<'_>,
         sb: &Superblock,
         group: Group,
         desc: &mut RawGroupDesc,
-        log: impl FnOnce(FsBlock, Block),
     ) {
         desc.seal(sb.checksums, group, sb.desc_size);
         let (at, byte) = sb.desc_place(group);
-        let mut block = self.descs[(at - sb.super_block() - 1) as usize].lock();
-        desc.emit(&mut block.make_mut()[byte..], sb.desc_size);
-        log(at, block.clone());
+        let pin = &self.descs[(at - sb.super_block() - 1) as usize];
+        handle.change_pinned(pin, (), |block| desc.emit(&mut block[byte..], sb.desc_size));
     }
 
     /// Takes up to `most` adjacent blocks out of the allocator's bits, as near behind `goal` as
@@ -215,6 +226,9 @@ impl Groups {
     /// Takes an inode out of the allocator's bits of `group`, the first free one. Also whether its
     /// block of the table is in use.
     pub(crate) fn take_inode_in(&self, sb: &Superblock, group: Group) -> Step<Option<(Ino, bool)>> {
+        if self.free_inodes[group as usize].load() == 0 {
+            return Ok(None);
+        }
         let mut state = self.lock(group);
         if state.desc.free_inodes() == 0 {
             return Ok(None);
@@ -224,6 +238,7 @@ impl Groups {
         let free = bitmap::first_free(&bitmaps.inodes_taken[..], 0..sb.inodes_per_group);
         Ok(free.map(|index| {
             bitmap::set(bitmaps.inodes_taken.make_mut(), index);
+            self.free_inodes[group as usize].fetch_add(1_u64.wrapping_neg());
             (sb.ino_of(group, index), sb.first_beside(index) < used)
         }))
     }
@@ -232,8 +247,14 @@ impl Groups {
     pub(crate) fn give_back_inode(&self, sb: &Superblock, ino: Ino) {
         let Ok(place) = sb.inode_place(ino) else { return };
         if let Some(bitmaps) = &mut self.lock(place.group).bitmaps {
-            bitmap::clear(bitmaps.inodes_taken.make_mut(), place.index);
+            self.give_back_in(place.group, bitmaps, place.index);
         }
+    }
+
+    /// Gives an inode back to the allocator, whose group the caller has locked.
+    pub(crate) fn give_back_in(&self, group: Group, bitmaps: &mut Bitmaps, index: u32) {
+        bitmap::clear(bitmaps.inodes_taken.make_mut(), index);
+        self.free_inodes[group as usize].fetch_add(1);
     }
 }
 
@@ -300,9 +321,16 @@ pub(crate) fn fresh_inode_bitmap(sb: &Superblock) -> Block {
 }
 
 impl Bitmaps {
-    /// As the drive has them: what they say is free can be taken.
-    pub(crate) fn new(blocks: Block, inodes: Block) -> Self {
-        let (blocks_taken, inodes_taken) = (blocks.clone(), inodes.clone());
+    /// Those of the group with this descriptor as the drive has them, or as they are to be: what
+    /// they say is free can be taken.
+    pub(crate) fn new(
+        journal: &Journal,
+        desc: &RawGroupDesc,
+        blocks_taken: Block,
+        inodes_taken: Block,
+    ) -> Self {
+        let blocks = journal.pin_as(desc.block_bitmap(), blocks_taken.clone());
+        let inodes = journal.pin_as(desc.inode_bitmap(), inodes_taken.clone());
         Self { blocks, blocks_taken, inodes, inodes_taken }
     }
 }

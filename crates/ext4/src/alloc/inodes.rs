@@ -1,6 +1,9 @@
 //! In which group a new inode goes (`find_group_orlov`, `find_group_other`), simplified: a file
 //! into the group of its directory, a directory of the root where there is room, any other one into
 //! the group of its parent; or, with `alloc=percore`, into a group of the calling core.
+//!
+//! Where that is full, files of different directories go on in different groups, so that threads
+//! which make them do not meet.
 
 use crate::alloc::groups::Groups;
 use crate::mount::want::Step;
@@ -36,14 +39,23 @@ impl Drop for Number<'_> {
 }
 
 impl Groups {
-    /// Takes an inode, in group `first` if there is one. `None` if no inode is free.
+    /// Takes an inode, in group `first` if there is one; else near there, or with `spread`, which
+    /// is the directory, where its number says. `None` if no inode is free.
     pub(crate) fn take_inode<'v>(
         &'v self,
         sb: &'v Superblock,
         first: Group,
+        spread: Option<Ino>,
     ) -> Step<Option<Number<'v>>> {
-        for distance in 0..self.count() {
-            let group = (first + distance) % self.count();
+        let count = self.count();
+        let in_order = (0..count).map(|distance| (first + distance) % count);
+        let hashed = spread.into_iter().flat_map(|dir| {
+            let begin = (u64::from(first) + u64::from(dir)) % u64::from(count);
+            // Steps of 1, 2, 4, … groups.
+            let steps = (0..count.ilog2()).map(|step| (1_u64 << step) - 1);
+            steps.map(move |distance| ((begin + distance) % u64::from(count)) as Group)
+        });
+        for group in std::iter::once(first).chain(hashed).chain(in_order) {
             if let Some((ino, has_block)) = self.take_inode_in(sb, group)? {
                 return Ok(Some(Number { groups: self, sb, ino, has_block }));
             }

@@ -273,29 +273,29 @@ impl Engine {
             slot.fill(0);
             inode.emit(slot, Some(dtime));
         });
-        bitmap::set(bitmaps.inodes.make_mut(), place.index);
         let unused = self.sb.inodes_per_group - place.index - 1;
         desc.set_itable_unused(desc.itable_unused().min(unused));
         desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
         desc.set_used_dirs(desc.used_dirs() + u32::from(is_dir));
         desc.flags = (desc.flags.get() & !INODE_UNINIT).into();
-        self.store_inodes(handle, place.group, desc, bitmaps);
+        let set = |bits: &mut [u8]| bitmap::set(bits, place.index);
+        self.store_inodes(handle, place.group, desc, bitmaps, set);
     }
 
     fn unmake_inode(&self, handle: &mut Handle<'_>, ino: Ino, is_dir: bool) {
         let Ok(place) = self.sb.inode_place(ino) else { return };
         let mut state = self.groups.lock(place.group);
         let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
-        bitmap::clear(bitmaps.inodes.make_mut(), place.index);
         // Records may name it until this is committed.
         if self.journal.has_records() {
             self.park_inode(handle.id(), ino);
         } else {
-            bitmap::clear(bitmaps.inodes_taken.make_mut(), place.index);
+            self.groups.give_back_in(place.group, bitmaps, place.index);
         }
         desc.set_free_inodes(desc.free_inodes() + 1);
         desc.set_used_dirs(desc.used_dirs().saturating_sub(u32::from(is_dir)));
-        self.store_inodes(handle, place.group, desc, bitmaps);
+        let clear = |bits: &mut [u8]| bitmap::clear(bits, place.index);
+        self.store_inodes(handle, place.group, desc, bitmaps, clear);
     }
 
     fn store_inodes(
@@ -304,13 +304,15 @@ impl Engine {
         group: Group,
         desc: &mut RawGroupDesc,
         bitmaps: &Bitmaps,
+        change: impl FnOnce(&mut [u8]),
     ) {
-        if let Some(seed) = self.sb.checksums.seed() {
-            let sum = bitmap::checksum(seed, &bitmaps.inodes[..], self.sb.inodes_per_group);
-            desc.set_inode_bitmap_csum(sum);
-        }
-        handle.create(desc.inode_bitmap(), (), bitmaps.inodes.clone());
-        self.groups.store(&self.sb, group, desc, |at, block| handle.create(at, (), block));
+        let (seed, count) = (self.sb.checksums.seed(), self.sb.inodes_per_group);
+        let sum = handle.change_pinned(&bitmaps.inodes, (), |bits| {
+            change(&mut bits[..]);
+            seed.map(|seed| bitmap::checksum(seed, &bits[..], count))
+        });
+        sum.into_iter().for_each(|sum| desc.set_inode_bitmap_csum(sum));
+        self.groups.store(handle, &self.sb, group, desc);
     }
 
     /// Blocks that were taken belong to a file now.
@@ -348,15 +350,15 @@ impl Engine {
         for (group, range) in by_group(&self.sb, blocks) {
             let mut state = self.groups.lock(group);
             let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { continue };
-            let free = change(&mut bitmaps.blocks.make_mut()[..], range, desc.free_clusters());
+            let (seed, count) = (self.sb.checksums.seed(), self.sb.clusters_per_group);
+            let (free, sum) = handle.change_pinned(&bitmaps.blocks, (), |bits| {
+                let free = change(&mut bits[..], range, desc.free_clusters());
+                (free, seed.map(|seed| bitmap::checksum(seed, &bits[..], count)))
+            });
             desc.set_free_clusters(free);
             desc.flags = (desc.flags.get() & !BLOCK_UNINIT).into();
-            if let Some(seed) = self.sb.checksums.seed() {
-                let count = self.sb.clusters_per_group;
-                desc.set_block_bitmap_csum(bitmap::checksum(seed, &bitmaps.blocks[..], count));
-            }
-            handle.create(desc.block_bitmap(), (), bitmaps.blocks.clone());
-            self.groups.store(&self.sb, group, desc, |at, block| handle.create(at, (), block));
+            sum.into_iter().for_each(|sum| desc.set_block_bitmap_csum(sum));
+            self.groups.store(handle, &self.sb, group, desc);
         }
     }
 

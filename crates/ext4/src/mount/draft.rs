@@ -320,7 +320,7 @@ impl<'a, 'v> Draft<'a, 'v> {
         for (group, bits) in by_group(&engine.sb, blocks.clone()) {
             let state = engine.groups.lock(group);
             let bitmaps = state.bitmaps.as_ref().ok_or(Stop::Want(Want::Group(group)))?;
-            if bits.clone().any(|bit| !bitmap::test(&bitmaps.blocks[..], bit)) {
+            if bitmaps.blocks.read(|map| bits.clone().any(|bit| !bitmap::test(map, bit))) {
                 let error = Error::corrupt("block bitmap", start, "a free block", "one in use");
                 return Err(error.into());
             }
@@ -358,7 +358,8 @@ impl<'a, 'v> Draft<'a, 'v> {
             Alloc::Orlov if is_dir && parent == ROOT_INO => engine.groups.emptiest(),
             Alloc::Orlov => home,
         };
-        match engine.groups.take_inode(&engine.sb, first)? {
+        let spread = (engine.alloc == Alloc::Orlov && !is_dir).then_some(parent);
+        match engine.groups.take_inode(&engine.sb, first, spread)? {
             Some(number) => Ok(number),
             None if engine.has_parked_inodes() => Err(Stop::Want(Want::Commit)),
             None => Err(Error::NoSpace.into()),

@@ -102,7 +102,7 @@ impl Engine {
         super_block: Block,
         (options, journal): (&MountOptions, journal::Options),
     ) -> Result<Self> {
-        let groups = Groups::new(&sb, table)?;
+        let mut groups = Groups::new(&sb, &table)?;
         let budget = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
         let budget = Arc::new(Budget::new(budget));
         let (pages, names) = (budget.clone(), Arc::new(NameRoom::new(options.cache_bytes)));
@@ -113,6 +113,7 @@ impl Engine {
         let client = Client { committed: committed.clone() };
         let record_csum = journal.record_csum;
         let journal = Journal::open(io.clone(), log, journal, client)?;
+        groups.pin(&sb, &journal, table);
         Ok(Self {
             io,
             unsaid: journal.has_fast_commits().then(Unsaid::new),
@@ -354,7 +355,7 @@ impl Engine {
             let (size, at) = (self.sb.inodes_per_group, desc.inode_bitmap());
             self.check_bitmap(&inodes, size, state.desc.inode_bitmap_csum(), at)?;
         }
-        state.bitmaps = Some(Bitmaps::new(blocks, inodes));
+        state.bitmaps = Some(Bitmaps::new(&self.journal, &desc, blocks, inodes));
         Ok(())
     }
 

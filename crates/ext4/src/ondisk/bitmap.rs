@@ -54,7 +54,10 @@ pub fn count_free(bits: &[u8], count: u32) -> u32 {
 pub fn first_free(bits: &[u8], range: Range<u32>) -> Option<u32> {
     let mut at = range.start;
     while at < range.end {
-        if at.is_multiple_of(8) && bits.get(at as usize / 8) == Some(&0xff) {
+        let byte = at as usize / 8;
+        if at.is_multiple_of(64) && bits.get(byte..byte + 8) == Some(&[0xff; 8]) {
+            at += 64;
+        } else if at.is_multiple_of(8) && bits.get(byte) == Some(&0xff) {
             at += 8;
         } else if test(bits, at) {
             at += 1;

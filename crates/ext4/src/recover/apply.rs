@@ -91,7 +91,7 @@ impl Draft<'_, '_> {
         for (group, bits) in gained.into_iter().flat_map(|run| by_group(&engine.sb, run)) {
             let mut state = engine.groups.lock(group);
             let bitmaps = state.bitmaps.as_mut().ok_or(Stop::Want(Want::Group(group)))?;
-            if bits.clone().any(|bit| bitmap::test(&bitmaps.blocks[..], bit)) {
+            if bitmaps.blocks.read(|map| bits.clone().any(|bit| bitmap::test(map, bit))) {
                 let at = engine.sb.group_start(group) + u64::from(bits.start);
                 let found = format!("blocks in use for inode {ino}");
                 return Err(Error::corrupt("record", at, found, "free blocks").into());
@@ -155,7 +155,7 @@ impl Draft<'_, '_> {
         let place = engine.sb.inode_place(ino)?;
         let state = engine.groups.lock(place.group);
         let bitmaps = state.bitmaps.as_ref().ok_or(Stop::Want(Want::Group(place.group)))?;
-        Ok(bitmap::test(&bitmaps.inodes[..], place.index))
+        Ok(bitmaps.inodes.read(|bits| bitmap::test(bits, place.index)))
     }
 
     /// Moves the file from the blocks it has to those of the entry.
