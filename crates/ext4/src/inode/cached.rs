@@ -163,25 +163,9 @@ impl Inode {
 
     /// Its attributes. Dirty pages without a block count as if they had one.
     pub(crate) fn attr(&self, ino: Ino, promised: u64, block_size: u32) -> Attr {
-        let raw = &self.raw;
-        let kind = self.kind();
-        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
-        Attr {
-            ino: ino.into(),
-            kind,
-            perm: raw.mode.get() & 0o7777,
-            nlink: self.links(),
-            uid: raw.uid(),
-            gid: raw.gid(),
-            rdev: if is_device { raw.rdev() } else { 0 },
-            size: self.size,
-            blocks: raw.sectors(block_size) + promised * u64::from(block_size / 512),
-            atime: raw.atime(),
-            mtime: raw.mtime(),
-            ctime: raw.ctime(),
-            crtime: raw.crtime(),
-            generation: raw.generation.get(),
-        }
+        let attr = self.raw.attr(ino, self.kind(), block_size);
+        let blocks = attr.blocks + promised * u64::from(block_size / 512);
+        Attr { size: self.size, blocks, ..attr }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Inodes (`struct ext4_inode`: 128 bytes, `i_extra_isize` more, then extended attributes).
 
 use bitflags::bitflags;
-use vfs::{FileKind, Timespec};
+use vfs::{Attr, FileKind, Timespec};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -288,6 +288,27 @@ impl RawInode {
         let nanos = if is_end { 0 } else { at.nanos };
         let extra = if has_extra { nanos << 2 | epoch as u32 } else { 0 };
         ((secs as u32).into(), extra.into())
+    }
+
+    /// What stat(2) says of it: `ino`, of this kind, on a volume with blocks of `block_size` bytes.
+    pub fn attr(&self, ino: Ino, kind: FileKind, block_size: u32) -> Attr {
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        Attr {
+            ino: ino.into(),
+            kind,
+            perm: self.mode.get() & 0o7777,
+            nlink: self.links_count.get().into(),
+            uid: self.uid(),
+            gid: self.gid(),
+            rdev: if is_device { self.rdev() } else { 0 },
+            size: self.size(),
+            blocks: self.sectors(block_size),
+            atime: self.atime(),
+            mtime: self.mtime(),
+            ctime: self.ctime(),
+            crtime: self.crtime(),
+            generation: self.generation.get(),
+        }
     }
 
     /// Device number of a device node, in Linux's encoding of user space (`new_encode_dev`).

@@ -1,31 +1,19 @@
 //! What stat(2) says of an inode.
 
-use vfs::Attr;
+use vfs::{Attr, FileKind};
 
 use super::Reader;
 use super::inode::Inode;
+use crate::ondisk::inode::Flags;
 
 impl Reader {
-    /// Attributes.
+    /// Attributes. Contents in the inode count as blocks, so that nobody takes the file for a hole
+    /// (`ext4_file_getattr`).
     pub(crate) fn attr(&self, inode: &Inode) -> Attr {
-        let raw = &inode.raw;
-        let is_device =
-            matches!(inode.kind, vfs::FileKind::CharDevice | vfs::FileKind::BlockDevice);
-        Attr {
-            ino: inode.ino.into(),
-            kind: inode.kind,
-            perm: raw.mode.get() & 0o7777,
-            nlink: raw.links_count.get().into(),
-            uid: raw.uid(),
-            gid: raw.gid(),
-            rdev: if is_device { raw.rdev() } else { 0 },
-            size: raw.size(),
-            blocks: raw.sectors(self.sb.block_size),
-            atime: raw.atime(),
-            mtime: raw.mtime(),
-            ctime: raw.ctime(),
-            crtime: raw.crtime(),
-            generation: raw.generation.get(),
-        }
+        let attr = inode.raw.attr(inode.ino, inode.kind, self.sb.block_size);
+        let is_inline =
+            inode.kind == FileKind::Regular && inode.flags().contains(Flags::INLINE_DATA);
+        let inline = if is_inline { attr.size.div_ceil(512) } else { 0 };
+        Attr { blocks: attr.blocks + inline, ..attr }
     }
 }

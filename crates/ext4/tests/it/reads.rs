@@ -196,6 +196,8 @@ fn every_feature_set_is_read_as_it_was_written() {
             path::resolve(&*fs, name, false).unwrap_or_else(|e| panic!("{of}: {name:?}: {e}"));
         }
         assert_eq!(path::resolve(&*fs, b"many/700", false).unwrap_err().errno(), Errno::NOENT);
+        let short = path::resolve(&*fs, b"one", false).unwrap();
+        assert!(short.blocks > 0, "{of}: programs take a file without blocks for a hole");
         let viewed = of_ext4_view(&image).map(|mut all| {
             all.remove(&b"lost+found"[..]);
             all
