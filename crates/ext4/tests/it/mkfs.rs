@@ -169,6 +169,8 @@ fn every_feature_can_be_left_out() {
     ] {
         compare(48 * MIB, 1024, &["-O", features], &options(1024, features));
     }
+    // The resize inode of these blocks is a large file.
+    compare(48 * MIB, 4096, &["-O", "^large_file"], &options(4096, "^large_file"));
 }
 
 #[test]
@@ -219,6 +221,14 @@ fn letters_are_those_of_mke2fs() {
     extended.set_extended("resize=100000").expect("known options");
     let list = list.replace("9000000", "100000");
     compare(16 * MIB, 4096, &["-E", &format!("{list},hash_seed={UUID}")], &extended);
+}
+
+/// A little more than whole groups: these get smaller until the last one has room for its inodes.
+#[test]
+fn volumes_with_a_short_last_group_are_those_of_mke2fs() {
+    for mib in [129, 132, 257, 260, 385] {
+        compare_dumped(mib * MIB, 4096, "");
+    }
 }
 
 #[test]
@@ -274,6 +284,8 @@ fn what_cannot_be_made_is_refused() {
         "more than the device's 4096",
     );
     refused(&MkfsOptions { blocks: Some(9), ..options(4096, "") }, "too few");
+    let resize = Some(4096);
+    refused(&MkfsOptions { resize, ..options(4096, "") }, "more than the volume's 4096");
     refused(&MkfsOptions { journal_mib: Some(1), ..options(4096, "") }, "a journal of 256 blocks");
     refused(&MkfsOptions { inodes: Some(1 << 40), ..options(4096, "") }, "more than 2^32");
     assert!(std::fs::read(&path).expect("an image") == blank, "something was written");

@@ -35,6 +35,9 @@ const JOURNAL_BLOCKS: std::ops::RangeInclusive<u64> = 1024..=10_240_000;
 #[derive(Clone, Copy)]
 struct Shape {
     blocks: u64,
+    /// Blocks that only root can use: of as many as the volume had when a last group was left out,
+    /// as mke2fs counts them.
+    reserved: u64,
     /// How many inodes there should be.
     inodes: u64,
     groups: u32,
@@ -51,6 +54,9 @@ pub(super) fn layout(options: &MkfsOptions, device: u64) -> Result<Superblock> {
     let size = options.block_size();
     let (bits, first) = (size * 8, u64::from(size == 1024));
     let mut shape = first_shape(options, device)?;
+    let whole = shape.blocks;
+    // mke2fs goes on from the rounded number, not from the percentage that was asked for.
+    let percent = 100.0 * shape.reserved as f64 / whole as f64;
     loop {
         let blocks = shape.blocks.saturating_sub(first);
         let groups = blocks.div_ceil(shape.blocks_per_group.into());
@@ -64,6 +70,8 @@ pub(super) fn layout(options: &MkfsOptions, device: u64) -> Result<Superblock> {
         let wanted = shape.inodes.max(u64::from(FIRST_INO) + 1).div_ceil(groups);
         if wanted > bits.into() && shape.blocks_per_group >= 256 + 8 {
             shape.blocks_per_group -= 8;
+            // The last of smaller groups may be long enough to stay.
+            shape.blocks = whole;
             continue;
         }
         if wanted > bits.into() {
@@ -86,7 +94,12 @@ pub(super) fn layout(options: &MkfsOptions, device: u64) -> Result<Superblock> {
             return Err(too_small(shape.blocks, size));
         }
         shape.blocks -= short;
+        shape.reserved = reserved(percent, shape.blocks);
     }
+}
+
+fn reserved(percent: f64, blocks: u64) -> u64 {
+    (percent * blocks as f64 / 100.0) as u64
 }
 
 fn too_small(blocks: u64, size: u32) -> Error {
@@ -99,6 +112,9 @@ fn first_shape(options: &MkfsOptions, device: u64) -> Result<Shape> {
     let blocks = options.blocks.unwrap_or(there);
     if blocks > there {
         return Err(Error::usage(format!("{blocks} blocks are more than the device's {there}")));
+    }
+    if options.resize.is_some_and(|most| most <= blocks) {
+        return Err(Error::usage(format!("-E resize: more than the volume's {blocks} blocks")));
     }
     let features = options.features;
     let is_long = blocks > u32::MAX.into();
@@ -115,6 +131,7 @@ fn first_shape(options: &MkfsOptions, device: u64) -> Result<Shape> {
     compat.set(Compat::RESIZE_INODE, compat.contains(Compat::RESIZE_INODE) && !is_long);
     Ok(Shape {
         blocks,
+        reserved: reserved(options.reserved_percent, blocks),
         inodes: inodes.min(u32::MAX.into()),
         groups: 0,
         blocks_per_group: options.blocks_per_group.unwrap_or((size * 8).min(GROUP_BLOCKS_MAX)),
@@ -170,7 +187,7 @@ fn superblock(options: &MkfsOptions, shape: &Shape) -> Result<Superblock> {
     let time = U32::from(options.time as u32);
     raw.inodes_count = shape.inodes_per_group.wrapping_mul(shape.groups).into();
     raw.set_blocks_count(shape.blocks);
-    raw.set_r_blocks_count((options.reserved_percent * shape.blocks as f64 / 100.0) as u64);
+    raw.set_r_blocks_count(shape.reserved);
     raw.first_data_block = u32::from(size == 1024).into();
     raw.log_block_size = size.ilog2().saturating_sub(10).into();
     raw.log_cluster_size = raw.log_block_size;
@@ -217,6 +234,9 @@ fn set_optional(raw: &mut RawSuperblock, options: &MkfsOptions, shape: &Shape) {
     {
         (raw.min_extra_isize, raw.want_extra_isize) = (EXTRA_ISIZE.into(), EXTRA_ISIZE.into());
     }
+    if shape.compat.contains(Compat::RESIZE_INODE) && resize_inode_size(options) >= 1 << 31 {
+        raw.feature_ro_compat = (raw.ro_compat() | RoCompat::LARGE_FILE).bits().into();
+    }
     if shape.incompat.contains(Incompat::FLEX_BG) {
         raw.log_groups_per_flex = options.flex_groups.trailing_zeros() as u8;
     }
@@ -230,6 +250,13 @@ fn set_optional(raw: &mut RawSuperblock, options: &MkfsOptions, shape: &Shape) {
         let last = shape.groups - 1;
         raw.backup_bgs = [last.min(1).into(), if last > 1 { last.into() } else { 0.into() }];
     }
+}
+
+/// Bytes of the resize inode: as many as a map with a second level can have.
+pub(super) fn resize_inode_size(options: &MkfsOptions) -> u64 {
+    let size = u64::from(options.block_size());
+    let numbers = size / 4;
+    (numbers * numbers + numbers + 12) * size
 }
 
 fn put_text(field: &mut [u8], text: &str) {

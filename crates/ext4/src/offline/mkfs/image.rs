@@ -358,10 +358,10 @@ impl<'a> Image<'a> {
     /// map, which has those at the same place in the other groups.
     fn resize_inode(&self, block: FsBlock) -> RawInode {
         let mut raw = self.new_inode(FileKind::Regular, 0o600);
-        let (numbers, reserved) = (self.size() as u64 / 4, self.reserved_gdt());
+        let reserved = self.reserved_gdt();
         let blocks = 1 + (reserved.end - reserved.start) * (1 + self.backups().count() as u64);
         raw.set_sectors(blocks * (self.size() / 512) as u64, self.plan.sb.block_size);
-        raw.set_size((numbers * numbers + numbers + 12) * self.size() as u64);
+        raw.set_size(geometry::resize_inode_size(self.options));
         raw.block[DOUBLE_SLOT * 4..][..4].copy_from_slice(&(block as u32).to_le_bytes());
         raw
     }

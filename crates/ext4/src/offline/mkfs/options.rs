@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
 
-/// Bytes of a block, if none are asked for: the only size that can be mounted for writing.
+/// Bytes of a block, if none are asked for.
 const BLOCK_SIZE: u32 = 4096;
 /// `-G`: groups of a flexible group.
 const FLEX_GROUPS: u32 = 16;
