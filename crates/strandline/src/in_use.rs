@@ -1,12 +1,13 @@
 //! Images that cannot be opened as they should: which process has one, what is mounted on it,
 //! whether its medium is write-protected.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Outcome};
 use crate::mounted::Mounted;
 
 /// The failure to open an image that another process has open, with who has it if that is known.
@@ -31,6 +32,37 @@ pub(crate) fn is_directory(path: &Path) -> Failure {
             format!("{shown}: a directory, on which {image} is mounted; an image is needed here")
         }
         None => format!("{shown}: a directory; a file or a block device is needed here"),
+    })
+}
+
+/// Fails if the kernel has the volume in the file at `path` mounted through a loop device, which
+/// takes no lock on it.
+pub(crate) fn check_not_looped(path: &Path) -> Outcome<()> {
+    let Some((device, dir)) = std::fs::canonicalize(path).ok().and_then(|file| loop_mount(&file))
+    else {
+        return Ok(());
+    };
+    let shown = path.display();
+    Err(Failure::Problem(format!("{shown}: in use: mounted on {dir} by the kernel, as {device}")))
+}
+
+/// The loop device of the file, and where that is mounted, by /sys and /proc/self/mountinfo.
+fn loop_mount(file: &Path) -> Option<(String, String)> {
+    let devices = std::fs::read_dir("/sys/block").ok()?.flatten();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    devices.filter(|device| device.file_name().as_bytes().starts_with(b"loop")).find_map(|device| {
+        let sys = device.path();
+        let backing = std::fs::read(sys.join("loop/backing_file")).ok()?;
+        if backing.trim_ascii_end() != file.as_os_str().as_bytes() {
+            return None;
+        }
+        let number = std::fs::read_to_string(sys.join("dev")).ok()?;
+        // `36 35 7:0 / /mnt rw,relatime shared:1 - ext4 /dev/loop0 rw`
+        let dir = mounts.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            (fields.get(2) == Some(&number.trim_end())).then(|| fields.get(4).copied())?
+        })?;
+        Some((format!("/dev/{}", device.file_name().display()), dir.to_owned()))
     })
 }
 

@@ -15,7 +15,7 @@ use vfs::Attr;
 use vfs::kind::{self, Device, Format};
 
 use crate::failure::{Failure, Outcome};
-use crate::in_use::{in_use, is_directory};
+use crate::in_use::{check_not_looped, in_use, is_directory};
 use crate::out::lossy;
 
 /// A path of the host or inside an image.
@@ -165,6 +165,18 @@ impl Opened {
     }
 }
 
+/// Fails, before anything is changed, if the volume in `image` is not F2FS. `ext4` names the
+/// program that does the same there.
+pub(crate) fn only_f2fs(image: &Path, format: &dyn Format, ext4: &str) -> Outcome<()> {
+    let hint = match format.name() {
+        "f2fs" => return Ok(()),
+        "ext4" => format!("; {ext4}"),
+        _ => String::new(),
+    };
+    let (image, name) = (image.display(), format.name());
+    Err(Failure::Problem(format!("{image}: F2FS only, this is {name}: nothing was changed{hint}")))
+}
+
 /// The drive at `path`: a block device or an emulated drive, as fast as possible.
 pub(crate) fn open_drive(path: &Path, access: Access) -> Outcome<Opened> {
     open_timed(path, access, Timing::Instant)
@@ -177,6 +189,9 @@ fn open_timed(path: &Path, access: Access, timing: Timing) -> Outcome<Opened> {
     }
     if metadata.file_type().is_block_device() {
         return open_real(path, access, Engine::Best);
+    }
+    if access == Access::Write {
+        check_not_looped(path)?;
     }
     let ssd = image::open(path, access != Access::Write, timing);
     let ssd = ssd.map_err(|error| match error {
@@ -221,6 +236,9 @@ pub(crate) fn open_to_serve(
     let open = |path: &Path| {
         let is_plain = path.is_file() && !image::zones_path(path).exists() && !is_memory(path);
         if timing == Timing::Instant && is_plain {
+            if access == Access::Write {
+                check_not_looped(path)?;
+            }
             // The host's page cache answers in less time than a ring's worker takes to wake up.
             open_real(path, access, Engine::Syscalls)
         } else {

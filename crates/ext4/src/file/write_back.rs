@@ -102,7 +102,7 @@ impl Engine {
 
     /// As [`Engine::flush_inode`]; the caller has the inode's turn.
     pub(crate) fn flush_in_turn(&self, ino: Ino) -> Result<()> {
-        self.write_pages(ino)?;
+        self.write_pages(ino).inspect_err(|error| self.report(error))?;
         let is_changed = self.inodes.look(ino.into()).changed.contains(&ino);
         if is_changed { self.write_attributes(ino) } else { Ok(()) }
     }

@@ -6,12 +6,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cores::{Line, Mutex, Rank};
 use drive::Block;
 use journal::{Id, LogSpace};
 use vfs::inode::{HasTurns, Opens, Shards, Turn, Turns};
+use vfs::kind::Witness;
 use vfs::op::{self, Stop, Volume};
 use vfs::{Budget, Clock, Errno, Health, PageCache, file};
 
@@ -69,6 +70,8 @@ pub(crate) struct Engine {
     pub(crate) linux: Option<Linux>,
     pub(crate) dioread_lock: bool,
     pub(crate) alloc: Alloc,
+    /// Reports failures that no caller learns of. Set once, when the volume is served.
+    pub(super) witness: OnceLock<Witness>,
     /// Operations that met corruption.
     pub(crate) corruptions: Line,
     /// A [`Health`], by its place in `HEALTH`.
@@ -142,6 +145,7 @@ impl Engine {
             dioread_lock: options.dioread_lock,
             alloc: options.alloc,
             on_error: options.errors.unwrap_or(OnError::of(sb.raw.errors.get())),
+            witness: OnceLock::new(),
             corruptions: Line::new(0),
             health: Line::new(0),
             generations: Line::new(generation.into()),
@@ -253,6 +257,7 @@ impl Engine {
             if is_corrupt {
                 self.corruptions.fetch_add(1);
             }
+            self.report(error);
             let ends = match error {
                 Error::Journal(_) => self.journal.check().is_err(),
                 _ => is_corrupt && self.on_error != OnError::Continue,
@@ -266,6 +271,15 @@ impl Engine {
             }
         }
         done
+    }
+
+    /// Reports what is wrong with the volume or its drive.
+    #[cold]
+    pub(crate) fn report(&self, error: &Error) {
+        let is_failure = matches!(error, Error::Corrupt(_) | Error::Journal(_) | Error::Io(_));
+        if is_failure && let Some(witness) = self.witness.get() {
+            witness(&error.to_string());
+        }
     }
 
     /// Reads the volume with the shard of `ino` locked for readers.

@@ -7,7 +7,9 @@ use drive::{BLOCK_SIZE, Drive};
 use queue::BlockQueue;
 use serde_json::{Map, Value};
 use vfs::attributes::Attribute;
-use vfs::kind::{self, Checked, Habits, Ioctl, Label, Promise, Recovery, Result, Technique};
+use vfs::kind::{
+    self, Checked, Habits, Ioctl, Label, Promise, Recovery, Result, Technique, Witness,
+};
 use vfs::record::Record;
 use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
 
@@ -243,6 +245,11 @@ impl kind::Volume for Ext4 {
 
     fn unwritten(&self) -> u64 {
         (self.engine.budget.dirty() * BLOCK_SIZE) as u64
+    }
+
+    fn report_to(&self, witness: Witness) {
+        // The first one stays.
+        drop(self.engine.witness.set(witness));
     }
 
     fn set(&self, settings: &[(&str, &str)]) -> Result<()> {

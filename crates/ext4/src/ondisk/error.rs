@@ -20,7 +20,10 @@ pub enum Error {
         feature: Box<str>,
     },
     /// The volume is larger than its drive: no part of it can be relied on.
-    #[error("the volume has {volume} bytes, the drive only {drive}: it is truncated")]
+    #[error(
+        "the volume has {volume} bytes, the drive only {drive}: it is truncated{}",
+        part_of_block(*volume, *drive)
+    )]
     Truncated {
         /// Bytes of the volume.
         volume: u64,
@@ -45,6 +48,15 @@ pub enum Error {
     /// A plain errno, as POSIX asks for.
     #[error("{0}")]
     Posix(Errno),
+}
+
+/// What helps if only a part of the drive's last block is missing, which it has no use for: small
+/// blocks of the file system may end there.
+fn part_of_block(volume: u64, drive: u64) -> &'static str {
+    match volume.saturating_sub(drive) < drive::BLOCK_SIZE as u64 {
+        true => "; a drive has whole blocks of 4096: 'truncate -s %4096 FILE' makes an image so",
+        false => "",
+    }
 }
 
 /// Result of an ext4 operation.

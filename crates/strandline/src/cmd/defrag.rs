@@ -9,7 +9,7 @@ use vfs::FileKind;
 
 use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out::{self, lossy};
-use crate::target::{Devices, ImageVolume, Target};
+use crate::target::{Devices, ImageVolume, Target, only_f2fs};
 
 /// Lay files out in one piece: a file, everything below a directory, or a whole volume.
 ///
@@ -50,7 +50,11 @@ impl Defrag {
             Target::Inside(inside) => (inside.image, inside.path),
             Target::Host(image) => (image, b"/".to_vec()),
         };
-        let volume = ImageVolume::change_with(&image, &self.devices, |_| Ok(()))?;
+        let volume = ImageVolume::change_with(&image, &self.devices, |opened| {
+            let format = self.devices.kind.of(&opened.drive);
+            let format = format.map_err(Failure::on(image.display()))?;
+            only_f2fs(&image, format, "e4defrag defragments a mounted ext4")
+        })?;
         let done = self.files_at(&volume, &path);
         // Even after an error the volume is left in good order.
         volume.close_or_cut()?;

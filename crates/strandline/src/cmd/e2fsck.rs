@@ -1,4 +1,5 @@
-//! `fsck.ext4`: e2fsck's letters, as `strandline fsck` knows them.
+//! `fsck.ext4`: e2fsck's letters, as `strandline fsck` knows them. What only e2fsck does is refused
+//! with its name.
 //!
 //! What calls it by this name (fsck(8), systemd, the initramfs) goes by e2fsck's rules: a volume
 //! that is marked clean is not looked into without `-f`, and a recovery corrects no error, so the
@@ -24,8 +25,15 @@ pub(crate) fn translate(words: &[OsString]) -> Vec<OsString> {
                 'f' => is_forced = true,
                 'a' | 'p' => preens = true,
                 'v' => out.push("-d1".into()),
-                // Timing, and what concerns bad blocks only.
-                't' | 'k' | 'r' => {}
+                'd' => out.push("-d1".into()),
+                // Timing, buffers of a device, and what concerns bad blocks only.
+                't' | 'F' | 'k' | 'r' => {}
+                'b' | 'B' | 'c' | 'D' | 'E' | 'j' | 'l' | 'L' => {
+                    out.push(format!("--e2fsck-letter=-{letter}").into());
+                    if !"cD".contains(letter) {
+                        let _ = value(&mut letters, &mut words);
+                    }
+                }
                 // Where to draw a progress bar.
                 'C' => {
                     let _ = value(&mut letters, &mut words);
@@ -72,6 +80,9 @@ mod tests {
         assert_eq!(translated("-fn disk"), "--as-e2fsck -n disk");
         assert_eq!(translated("-C 0 -fy disk"), "--as-e2fsck -y disk");
         assert_eq!(translated("-pvf -z log disk"), "--as-e2fsck -d1 -z log disk -p0");
+        assert_eq!(translated("-Fkd -fn disk"), "--as-e2fsck -d1 -n disk");
+        let letters = "--as-e2fsck --e2fsck-letter=-b --e2fsck-letter=-B -n disk --unless-clean";
+        assert_eq!(translated("-b 32768 -B4096 -n disk"), letters);
         assert_eq!(translated("-Q --json disk"), "--as-e2fsck -Q --json disk --unless-clean");
     }
 }

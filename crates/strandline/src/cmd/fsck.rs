@@ -36,6 +36,10 @@ Examples:
   strandline fsck -y -z disk.undo disk.img     repair, and remember what was there
   strandline fsck --undo disk.undo disk.img    take that back
   strandline fsck --rescue disk.img            no checkpoint is left: build all from the nodes
+  fsck.ext4 -p ext4.img                        as e2fsck calls it: replay the journal
+
+ext4 is checked, and its journal replayed; e2fsck repairs it, also from a backup superblock (-b).
+--rescue and the levels of -p are F2FS's.
 
 Exit status, as in fsck(8): 0 no errors, 1 errors corrected, 4 errors left, 8 operational error,
 16 usage.")]
@@ -86,6 +90,9 @@ pub(crate) struct Fsck {
     as_e2fsck: bool,
     #[arg(long, hide = true)]
     unless_clean: bool,
+    /// A letter of e2fsck that is refused
+    #[arg(long, hide = true, value_name = "LETTER", allow_hyphen_values = true)]
+    e2fsck_letter: Vec<String>,
     /// Accepted for scripts: quota limits are never changed here
     #[arg(short = 'q', hide = true)]
     preserve_limits: bool,
@@ -151,6 +158,9 @@ impl Fsck {
         if self.version {
             out::line(concat!("fsck.strandline ", env!("STRANDLINE_VERSION")))?;
             return Ok(0);
+        }
+        if let [letter, ..] = &self.e2fsck_letter[..] {
+            return Err(usage(format!("{letter}: only e2fsck does that: 'e2fsck {letter} ...'")));
         }
         let (image, level) = self.image_and_level()?;
         if let Some(log) = &self.undo {
@@ -230,7 +240,9 @@ impl Fsck {
         let first = match format.check(&drive) {
             Ok(report) => report,
             Err(error) if error.is_corruption() => {
-                done.stopped.push(out::plain(error));
+                let other = format.repaired_by().filter(|_| answer == Answer::No);
+                let hint = other.map_or_else(String::new, |other| format!("; {other} repairs it"));
+                done.stopped.push(format!("{}{hint}", out::plain(error)));
                 return self.repair_if_wanted(format, opened, answer, done);
             }
             Err(error) => return Err(operational(error)),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use clap::{Args, Parser};
 use drive::linux::Access;
 use fuse::{Ended, Session};
+use vfs::kind::Format;
 
 use control::Switch;
 use harness::{Orders, Running};
@@ -68,11 +69,15 @@ layer, as --sched and the others below;
 lookup_mode=auto|perf|compat. The others of Linux's F2FS, up to 6.18, are taken and have no effect.
 noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
 what nodes point to, as Linux's does.
-What an fsync waits for: posix (the default), for data, nodes and one flush of the drive; strict,
-for a flush before and one after the last node: a file is recovered as one of its fsyncs left it;
-nobarrier, for no flush: safe only on drives that keep what they acknowledged. With oprw, data and
-nodes are sent at once, and recovery goes by the zones' write pointers. `strandline status` shows
-what is in effect.
+Those of ext4: noload, data=ordered|writeback|journal,
+journal=jbd2|fast|ijournal|grouped|zjournal|zgrouped, areas=N and record_csum of these; cache=BYTES,
+commit=SECONDS, min_batch_time=USEC, max_batch_time=USEC, errors=, discard, dioread_lock,
+noauto_da_alloc, grpid, resuid=UID and resgid=GID, alloc=, linux=.
+What an fsync of F2FS waits for: posix (the default), for data, nodes and one flush of the drive;
+strict, for a flush before and one after the last node: a file is recovered as one of its fsyncs
+left it; nobarrier, for no flush: safe only on drives that keep what they acknowledged. With oprw,
+data and nodes are sent at once, and recovery goes by the zones' write pointers. `strandline status`
+shows what is in effect.
 
 `umount DIR` ends it, as does SIGTERM; both write everything back first.
 
@@ -391,13 +396,14 @@ fn open_log(dir: &Path, settings: &Settings, in_background: bool) -> Outcome<Arc
 }
 
 /// Why a volume cannot be mounted, and what can be done about it.
-fn unmountable(image: &Path, error: &vfs::kind::Error) -> Failure {
+fn unmountable(image: &Path, format: &dyn Format, error: &vfs::kind::Error) -> Failure {
     let shown = image.display();
-    let next = match error.is_corruption() {
-        true => format!(
+    let next = match format.repaired_by() {
+        _ if !error.is_corruption() => String::new(),
+        Some(other) => format!("; '{other} {shown}' repairs it"),
+        None => format!(
             "; 'strandline fsck {shown}' repairs it or, with --rescue, rebuilds it from its nodes"
         ),
-        false => String::new(),
     };
     failed(image)(format!("{error}{next}"))
 }

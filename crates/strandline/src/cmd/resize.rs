@@ -10,7 +10,7 @@ use vfs::words::counted;
 
 use crate::failure::{Failure, Outcome};
 use crate::out;
-use crate::target::{Kind, open_drive, parse_percent};
+use crate::target::{Kind, only_f2fs, open_drive, parse_percent};
 
 /// Bytes of a sector, whatever the volume says: resize.f2fs counts in these.
 const SECTOR: u64 = 512;
@@ -69,7 +69,8 @@ impl Resize {
             large_nat_bitmap: self.large_nat_bitmap,
             overprovision: self.overprovision,
         };
-        self.kind.of(&opened.drive).map_err(Failure::on(self.image.display()))?;
+        let format = self.kind.of(&opened.drive).map_err(Failure::on(self.image.display()))?;
+        only_f2fs(&self.image, format, "resize2fs resizes ext4")?;
         let done = resize(&opened.drive, &options);
         opened.close();
         let report = done.map_err(Failure::on(self.image.display()))?;

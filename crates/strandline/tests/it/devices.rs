@@ -136,6 +136,12 @@ fn a_loop_device_is_an_image() {
     for line in [format!("mkfs -f {device}"), format!("fsck {device}"), format!("ls {device}:/")] {
         assert!(fails(&line).contains("in use"), "{line}");
     }
+    // Nor is the file below: the kernel takes no lock on it.
+    let cp = format!("cp {source}/below/file {image}:/");
+    for line in [format!("mkfs --fs ext4 -F {image}"), format!("fsck -p {image}"), cp] {
+        assert!(fails(&line).contains("in use: mounted on"), "{line}");
+    }
+    ok(&format!("ls {image}:/"));
     ok(&format!("drive info {device}"));
     succeed("umount", &dir.path("mnt"));
 }

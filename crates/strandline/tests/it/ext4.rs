@@ -223,3 +223,47 @@ fn a_label_outlives_recovery() {
     assert!(ok(&format!("label {image}")).contains("second"));
     assert!(is_sound_for_e2fsck(&image));
 }
+
+/// What e2fsprogs has and this has not is refused in one line that names their program.
+#[test]
+fn what_other_programs_do_is_left_to_them() {
+    let scratch = Scratch::new("ext4-others");
+    let (image, name) = (image(&scratch, 4096), scratch.path("fsck.ext4"));
+    symlink(env!("CARGO_BIN_EXE_strandline"), &name).expect("a link");
+    let before = fs::read(&image).expect("an image");
+    for letters in ["-b 32768 -n", "-B4096", "-D", "-E journal_only", "-fcy"] {
+        let out = tool(Path::new("/"), &format!("{name} {letters} {image}"));
+        let said = text(&out.stderr);
+        assert!(out.status.code() == Some(16) && said.contains("only e2fsck does that"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let out = tool(Path::new("/"), &format!("{name} -Fkfn {image}"));
+    assert!(out.status.success(), "{out:?}");
+    for (command, other) in [("resize", "resize2fs"), ("defrag", "e4defrag")] {
+        let (code, said) = fails(&format!("{command} {image}"));
+        assert!(code == 1 && said.contains(other), "{said}");
+    }
+    assert!(fs::read(&image).expect("an image") == before, "nothing was changed");
+    // Without a superblock, e2fsck is named; it has backups.
+    let mut bytes = before;
+    bytes[1024..2048].fill(0);
+    fs::write(&image, bytes).expect("an image");
+    let out = common::strandline(&format!("fsck --fs ext4 -n {image}"));
+    assert_eq!(out.status.code(), Some(4), "{out:?}");
+    assert!(text(&out.stdout).contains("e2fsck repairs it"), "{out:?}");
+}
+
+/// Small blocks may end within a block of the drive.
+#[test]
+fn an_image_that_ends_within_a_block_is_refused_with_what_helps() {
+    let scratch = Scratch::new("ext4-tail");
+    let image = image(&scratch, 1024);
+    let line = format!("mke2fs -q -F -t ext4 -b 1024 {image} 20481");
+    assert!(tool(Path::new("/"), &line).status.success());
+    let file = fs::File::options().write(true).open(&image).expect("an image");
+    file.set_len(20_481 << 10).expect("it is cut");
+    let (_, said) = fails(&format!("ls {image}:/"));
+    assert!(said.contains("'truncate -s %4096 FILE'"), "{said}");
+    assert!(tool(Path::new("/"), &format!("truncate -s %4096 {image}")).status.success());
+    assert_eq!(ok(&format!("ls {image}:/")), "lost+found\n");
+}

@@ -22,8 +22,7 @@ Examples:
   mkfs.ext4 -O orphan_file,metadata_csum_seed disk.img
   mkfs.ext4 -b 1024 -J size=16 -N 20000 disk.img 512m
 
-Blocks have 4 KiB unless -b or -T says otherwise, and other sizes can only be mounted read-only. \
-The features are those of Debian 12."
+Blocks have 4 KiB unless -b or -T says otherwise. The features are those of Debian 12."
 )]
 pub(crate) struct Mkfs {
     /// Image of a drive, any file of the right size, or a block device

@@ -53,7 +53,7 @@ impl Source {
         let options = format!("{options}{ro}");
         format.check_options(&options).map_err(|error| usage(error.to_string()))?;
         let volume = format.mount(drive.clone(), &options);
-        let volume = volume.map_err(|error| unmountable(image, &error))?;
+        let volume = volume.map_err(|error| unmountable(image, format, &error))?;
         let drives = opened.emulated().to_vec();
         Ok(Served { maintenance: None, volume, drive, drives, gate, format })
     }
