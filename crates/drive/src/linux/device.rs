@@ -170,16 +170,27 @@ impl Device {
         if all { Ok(Output::Data(data)) } else { Err(Status::UnrecoveredRead) }
     }
 
-    /// Writes, and returns when that is done.
-    pub(super) fn write_now(&self, lba: Lba, data: &[Block], fua: bool) -> Result<Output, Status> {
-        let slices: SmallVec<[IoSlice<'_>; 4]> =
-            data.iter().map(|block| IoSlice::new(block.bytes())).collect();
+    /// Writes, and returns when that is done. After a short write the rest is written, too: only
+    /// that tells why it was short (a full host ends a write at the last block it has room for).
+    pub(super) fn write_now(
+        &self,
+        mut lba: Lba,
+        mut data: &[Block],
+        fua: bool,
+    ) -> Result<Output, Status> {
         let flags = if fua { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
-        let written = retry(|| pwritev2(self.fd(), &slices, lba * BLOCK_BYTES, flags));
-        let blocks = data.len() as u64;
-        let written = written.map_err(|error| self.failure(&error, Way::Write, lba, blocks))?;
-        let all = written == data.len() * BLOCK_SIZE;
-        if all { Ok(Output::Done) } else { Err(Status::WriteFault) }
+        loop {
+            let slices: SmallVec<[IoSlice<'_>; 4]> =
+                data.iter().map(|block| IoSlice::new(block.bytes())).collect();
+            let written = retry(|| pwritev2(self.fd(), &slices, lba * BLOCK_BYTES, flags));
+            let blocks = data.len() as u64;
+            let written = written.map_err(|error| self.failure(&error, Way::Write, lba, blocks))?;
+            match written / BLOCK_SIZE {
+                whole if whole == data.len() => return Ok(Output::Done),
+                0 => return Err(Status::WriteFault),
+                whole => (lba, data) = (lba + whole as u64, &data[whole..]),
+            }
+        }
     }
 
     /// Flushes, and returns when that is done.

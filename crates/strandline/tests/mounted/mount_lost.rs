@@ -11,17 +11,20 @@ use rustix::io::Errno;
 
 use crate::mounting::{Rig, run, strandline};
 
+/// Makes the volume.
+const F2FS: [&str; 2] = ["mkfs", "-q"];
+
 /// A tmpfs that is too small for what is written to the image in it.
 struct SmallHost(PathBuf);
 
 impl SmallHost {
-    fn new(rig: &Rig) -> Self {
+    fn new(rig: &Rig, mkfs: &[&str]) -> Self {
         let dir = rig.point().with_file_name("host");
         fs::create_dir(&dir).unwrap();
         run("mount", &["-t", "tmpfs", "-o", "size=24m", "tmpfs"], &dir);
         let host = Self(dir);
         File::create(host.image()).unwrap().set_len(128 << 20).unwrap();
-        let made = strandline(&["mkfs", "-q"], &host.image());
+        let made = strandline(mkfs, &host.image());
         assert!(made.status.success(), "{made:?}");
         host
     }
@@ -60,8 +63,18 @@ fn assert_lost(point: &Path, log: &Path, why: &str) {
 
 #[test]
 fn a_full_host_is_reported() {
+    assert_full_host_is_reported(&F2FS);
+}
+
+#[test]
+fn a_full_host_is_reported_on_ext4() {
+    let lazy = ["-E", "lazy_journal_init=1"];
+    assert_full_host_is_reported(&["mkfs", "--fs", "ext4", "-q", lazy[0], lazy[1]]);
+}
+
+fn assert_full_host_is_reported(mkfs: &[&str]) {
     let rig = Rig::empty();
-    let (host, log, point) = (SmallHost::new(&rig), rig.image(), rig.point());
+    let (host, log, point) = (SmallHost::new(&rig, mkfs), rig.image(), rig.point());
     mount(&host.image(), &point, &log);
     let clean = strandline(&["status"], &point);
     assert!(!said(&clean).contains("error "), "{clean:?}");
@@ -86,7 +99,7 @@ fn a_full_host_is_reported() {
 #[test]
 fn umount_reports_what_nobody_synced() {
     let rig = Rig::empty();
-    let (host, log, point) = (SmallHost::new(&rig), rig.image(), rig.point());
+    let (host, log, point) = (SmallHost::new(&rig, &F2FS), rig.image(), rig.point());
     mount(&host.image(), &point, &log);
     fs::write(point.join("data"), vec![7; 40 << 20]).unwrap();
     assert_lost(&point, &log, "MiB not written");
