@@ -66,35 +66,18 @@ impl Condvar {
         }
     }
 
-    /// As [`Condvar::wait_until`], or [`Condvar::wait`] without a deadline, but on the real machine
-    /// it polls for as long as `patience` before it sleeps. Waking a thread takes longer than some
-    /// waits; but a thread that polls takes a core from others.
+    /// Lets go of the mutex and polls for a notification until `end`, without sleeping. Whether
+    /// there was one. On a virtual machine there is nothing to gain, and it returns at once.
+    ///
+    /// Waking a thread takes longer than some waits; but one that polls takes a core from others.
+    /// The caller must check its condition again before it sleeps: a notifier that has changed it
+    /// may have let go of the mutex, and not have notified yet.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn wait_patiently<T: ?Sized>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        patience: Nanos,
-        deadline: Option<Nanos>,
-    ) -> bool {
-        let deadline = deadline.unwrap_or(Nanos::MAX);
-        if patience > 0 && sim::current().is_none() {
-            let end = deadline.min(now().saturating_add(patience));
-            if self.poll(guard, end) || end == deadline {
-                return now() >= deadline;
-            }
-        }
-        match deadline {
-            Nanos::MAX => {
-                self.wait(guard);
-                false
-            }
-            _ => self.wait_until(guard, deadline),
-        }
-    }
-
-    /// Lets go of the mutex until a notification or `end`, without sleeping. Whether there was one.
-    fn poll<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, end: Nanos) -> bool {
+    pub fn poll<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, end: Nanos) -> bool {
         guard.held.check_wait();
+        if sim::current().is_some() {
+            return false;
+        }
         let Some(inner) = &mut guard.inner else { unreachable!("a waiting guard is borrowed") };
         let seen = self.notified.load(Ordering::SeqCst);
         let is_notified = || self.notified.load(Ordering::SeqCst) != seen;
@@ -105,7 +88,6 @@ impl Condvar {
             }
         });
         guard.hold.watch(|| guard.mutex.waits_for());
-        // With the mutex, so that one that came since is not slept through.
         is_notified()
     }
 

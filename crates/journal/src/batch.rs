@@ -18,6 +18,8 @@ use cores::{Nanos, now};
 const COMMIT_MIN: Nanos = 20_000;
 /// For a commit that takes less a caller polls, since waking takes as long.
 const POLLED_MAX: Nanos = 100_000;
+/// After this much it sleeps.
+pub(crate) const PATIENCE: Nanos = 2 * POLLED_MAX;
 
 /// How long an fsync waits for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +51,8 @@ pub(crate) struct Batch {
 pub(crate) struct Waiting {
     /// Commits that had ended before.
     ended: u64,
-    /// How long it polls before it sleeps.
-    pub(crate) patience: Nanos,
+    /// For [`PATIENCE`], before it sleeps.
+    pub(crate) polls: bool,
 }
 
 impl Batch {
@@ -62,18 +64,19 @@ impl Batch {
         (!are_all_here && wait >= COMMIT_MIN).then(|| came + wait)
     }
 
-    /// The caller is about to wait.
-    pub(crate) fn wait(&mut self) -> Waiting {
+    /// The caller is about to wait. If it `may_poll`, it may be better not to sleep.
+    pub(crate) fn wait(&mut self, may_poll: bool) -> Waiting {
         let is_short = (1..POLLED_MAX).contains(&self.average);
-        let polls = is_short && (self.polling as usize) < cores::core_count() - 1;
+        let has_core = (self.polling as usize) < cores::core_count() - 1;
+        let polls = may_poll && is_short && has_core && !cores::is_virtual();
         self.waiting += 1;
         self.polling += u32::from(polls);
-        Waiting { ended: self.ended, patience: if polls { 2 * POLLED_MAX } else { 0 } }
+        Waiting { ended: self.ended, polls }
     }
 
     /// The caller has waited. If a commit has ended meanwhile, it is not counted any more.
     pub(crate) fn waited(&mut self, waiting: &Waiting) {
-        self.polling -= u32::from(waiting.patience > 0);
+        self.polling -= u32::from(waiting.polls);
         self.waiting -= u32::from(waiting.ended == self.ended);
     }
 

@@ -17,7 +17,7 @@
 use smallvec::SmallVec;
 
 use crate::area::Area;
-use crate::batch::BatchTime;
+use crate::batch::{BatchTime, PATIENCE};
 use crate::chain::Frontier;
 use crate::error::{Error, Result};
 use crate::transaction::{Closing, Id};
@@ -206,7 +206,7 @@ impl<K> Area<K> {
     ) -> Result<bool> {
         let came = batch.map(|time| (cores::now(), time));
         let mut turns = self.turns.lock();
-        let mut is_in_time = false;
+        let (mut is_in_time, mut may_poll) = (false, true);
         while !turns.committed.reaches(id.tid) {
             if turns.failed.is_some() {
                 return Err(Error::Aborted);
@@ -218,9 +218,16 @@ impl<K> Area<K> {
                 return Ok(true);
             }
             is_in_time |= !turns.flushing;
-            let waiting = turns.batch.wait();
-            let until = until.filter(|_| !turns.leading);
-            self.ended.wait_patiently(&mut turns, waiting.patience, until);
+            let waiting = turns.batch.wait(may_poll);
+            match until.filter(|_| !turns.leading) {
+                until if waiting.polls => {
+                    let end = cores::now() + PATIENCE;
+                    let end = until.map_or(end, |until| until.min(end));
+                    may_poll = self.ended.poll(&mut turns, end);
+                }
+                Some(until) => drop(self.ended.wait_until(&mut turns, until)),
+                None => self.ended.wait(&mut turns),
+            }
             turns.batch.waited(&waiting);
         }
         *covered |= is_in_time;

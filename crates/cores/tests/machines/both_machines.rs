@@ -249,32 +249,60 @@ fn line_counts() {
 }
 
 #[test]
-fn a_patient_waiter_is_notified_or_comes_to_its_deadline() {
-    on_both(|| {
-        let shared = Arc::new((Mutex::new(0), Condvar::new()));
-        // Polling is enough, it is not, and there is none.
-        for (patience, pause) in [(1_000_000_000, 1_000), (1_000, 1_000_000), (0, 1_000)] {
-            let turn = *shared.0.lock();
+fn who_polls_is_notified_or_comes_to_the_end() {
+    Machine::real()
+        .run(|| {
+            let shared = Arc::new((Mutex::new(false), Condvar::new()));
             let other = shared.clone();
+            let mut is_set = shared.0.lock();
             let thread = spawn("notifier", None, move || {
-                cores::sleep(pause);
-                *other.0.lock() = turn + 1;
+                *other.0.lock() = true;
                 other.1.notify_all();
             });
-            let mut value = shared.0.lock();
-            while *value == turn {
-                assert!(!shared.1.wait_patiently(&mut value, patience, None));
+            let end = cores::now() + 60_000_000_000;
+            while !*is_set {
+                assert!(shared.1.poll(&mut is_set, end), "a minute without a notification");
             }
-            drop(value);
+            drop(is_set);
             thread.join();
-        }
-        for (patience, wait) in [(1_000_000_000, 100_000), (1_000, 1_000_000), (0, 100_000)] {
-            let deadline = cores::now() + wait;
-            let mut value = shared.0.lock();
-            assert!(shared.1.wait_patiently(&mut value, patience, Some(deadline)));
-            assert!(cores::now() >= deadline);
-        }
-    });
+            let end = cores::now() + 100_000;
+            assert!(!shared.1.poll(&mut shared.0.lock(), end));
+            assert!(cores::now() >= end);
+        })
+        .unwrap();
+}
+
+/// Notifiers change the condition with the mutex and notify without it, as commits do.
+#[test]
+fn no_notification_is_lost_between_polling_and_sleeping() {
+    Machine::real()
+        .run(|| {
+            let shared = Arc::new((Mutex::new(0_u64), Condvar::new()));
+            const ROUNDS: u64 = 20_000;
+            let turns = |mine: u64| {
+                let shared = shared.clone();
+                move || {
+                    for round in 0..ROUNDS {
+                        let mut turn = shared.0.lock();
+                        let mut may_poll = true;
+                        while *turn != 2 * round + mine {
+                            match may_poll {
+                                // Often over just when the other one notifies.
+                                true => may_poll = shared.1.poll(&mut turn, cores::now() + 300),
+                                false => shared.1.wait(&mut turn),
+                            }
+                        }
+                        *turn += 1;
+                        drop(turn);
+                        shared.1.notify_all();
+                    }
+                }
+            };
+            let threads = [spawn("even", None, turns(0)), spawn("odd", None, turns(1))];
+            threads.into_iter().for_each(cores::JoinHandle::join);
+            assert_eq!(*shared.0.lock(), 2 * ROUNDS);
+        })
+        .unwrap();
 }
 
 #[test]
