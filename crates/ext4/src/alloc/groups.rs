@@ -15,6 +15,7 @@ use drive::Block;
 use journal::Pin;
 
 use crate::alloc::runs::{Run, free_run, longest_run};
+use crate::alloc::system::SystemBlocks;
 use crate::error::{Error, Result};
 use crate::mount::journal::{Handle, Journal};
 use crate::mount::want::{Step, Want};
@@ -35,6 +36,8 @@ pub(crate) struct Groups {
     free: Box<[Line]>,
     /// The same of inodes.
     free_inodes: Box<[Line]>,
+    /// Blocks that are never freed.
+    pub(crate) system: SystemBlocks,
     /// The blocks with the descriptors, once there is a journal.
     descs: Box<[Pin<()>]>,
 }
@@ -67,6 +70,7 @@ impl Groups {
         let mut free = Vec::with_capacity(sb.groups as usize);
         let mut free_inodes = Vec::with_capacity(sb.groups as usize);
         let mut tables = Vec::with_capacity(sb.groups as usize);
+        let mut all = Vec::with_capacity(sb.groups as usize);
         for group in 0..sb.groups {
             let (at, byte) = sb.desc_place(group);
             let bytes = &table[(at - first) as usize][byte..];
@@ -76,6 +80,7 @@ impl Groups {
             free.push(Line::new(desc.free_clusters().into()));
             free_inodes.push(Line::new(desc.free_inodes().into()));
             tables.push(desc.inode_table());
+            all.push(desc);
             let state = GroupState { desc, bitmaps: None };
             groups.push(Mutex::ranked(Rank::Group, "ext4 group", state).keyed(group.into()));
         }
@@ -84,6 +89,7 @@ impl Groups {
             tables: tables.into(),
             free: free.into(),
             free_inodes: free_inodes.into(),
+            system: SystemBlocks::new(sb, all.iter())?,
             descs: Box::default(),
         })
     }

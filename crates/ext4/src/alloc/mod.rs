@@ -4,4 +4,5 @@ pub(crate) mod groups;
 pub(crate) mod inodes;
 pub(crate) mod room;
 mod runs;
+mod system;
 mod trim;

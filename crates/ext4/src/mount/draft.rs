@@ -317,6 +317,10 @@ impl<'a, 'v> Draft<'a, 'v> {
         if !engine.sb.holds(start, count.into()) {
             return Err(Error::corrupt("freed block", start, count, "blocks of the volume").into());
         }
+        if engine.groups.system.meet(&blocks) {
+            let found = format!("{count} blocks of the volume's own");
+            return Err(Error::corrupt("freed block", start, found, "blocks of a file").into());
+        }
         for (group, bits) in by_group(&engine.sb, blocks.clone()) {
             let state = engine.groups.lock(group);
             let bitmaps = state.bitmaps.as_ref().ok_or(Stop::Want(Want::Group(group)))?;

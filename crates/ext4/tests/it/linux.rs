@@ -8,7 +8,7 @@ use vfs::kind::ioctl::{FITRIM, GETVERSION, Ioctl};
 use vfs::kind::{Format as _, Volume};
 use vfs::{Creator, Errno, FileKind, FileSystem, Ino, RenameFlags, SetAttr, Timespec};
 
-use crate::harness::{Image, debugfs};
+use crate::harness::{Image, debugfs, tool};
 
 fn create(fs: &dyn FileSystem, name: &[u8]) -> Ino {
     fs.create(fs.root(), name, 0o644, Creator::default()).unwrap().ino
@@ -219,4 +219,34 @@ fn free_blocks_are_trimmed_while_the_volume_is_used() {
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("trimmed");
+}
+
+/// A symbolic link whose target is said to be the bitmap of its group, or the block of descriptors.
+#[test]
+fn blocks_of_the_volume_itself_are_not_freed_with_a_file() {
+    for which in ["Block bitmap at", "Inode bitmap at", "Group descriptors at", "Inode table at"] {
+        let image = Image::new(16);
+        let fs = image.mount();
+        let target = vec![b'x'; 100];
+        fs.symlink(fs.root(), b"link", &target, Creator::default()).unwrap();
+        create(&fs, b"kept");
+        fs.unmount().unwrap();
+        drop(fs);
+        let said = tool("dumpe2fs", &[image.name()]);
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let at = said.split(which).nth(1).unwrap().trim_start();
+        let at: String = at.chars().take_while(char::is_ascii_digit).collect();
+        debugfs(&image, &[&format!("set_inode_field link block[5] {at}")]);
+        let fs = image.mount();
+        assert_eq!(errno(fs.unlink(fs.root(), b"link")), Some(Errno::UCLEAN), "{which} {at}");
+        create(&fs, b"new");
+        fs.unmount().unwrap();
+        drop(fs);
+        let found = debugfs(&image, &["stat kept", "stat new", "testb 1 3", "testi <11>"]);
+        assert_eq!(found.matches("Inode:").count(), 2, "{which}: {found}");
+        assert_eq!(found.matches("marked in use").count(), 4, "{which}: {found}");
+        let out = tool("e2fsck", &["-fn", image.name()]);
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(!said.contains("checksum does not match"), "{which}: {said}");
+    }
 }

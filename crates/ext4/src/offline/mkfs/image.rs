@@ -289,9 +289,11 @@ impl<'a> Image<'a> {
     }
 
     fn new_inode(&self, kind: FileKind, mode: u32) -> RawInode {
-        let mut raw = self.times(RawInode::new_zeroed());
-        if self.plan.sb.inode_size as usize > GOOD_OLD_SIZE {
-            raw.extra_isize = EXTRA_ISIZE.into();
+        let mut raw = RawInode::new_zeroed();
+        let has_more = self.plan.sb.inode_size as usize > GOOD_OLD_SIZE;
+        raw.extra_isize = if has_more { EXTRA_ISIZE } else { 0 }.into();
+        let mut raw = self.times(raw);
+        if has_more {
             raw.set_crtime(raw.mtime());
         }
         raw.mode = ((kind.mode_bits() | mode) as u16).into();
