@@ -223,7 +223,8 @@ impl<K> Area<K> {
                 until if waiting.polls => {
                     let end = cores::now() + PATIENCE;
                     let end = until.map_or(end, |until| until.min(end));
-                    may_poll = self.ended.poll(&mut turns, end);
+                    // What comes after the wait for others, a commit, is another wait.
+                    may_poll = self.ended.poll(&mut turns, end) || until.is_some();
                 }
                 Some(until) => drop(self.ended.wait_until(&mut turns, until)),
                 None => self.ended.wait(&mut turns),
