@@ -104,7 +104,7 @@ pub(crate) enum Room {
     FullLog,
 }
 
-/// Whether a commit of the area is under way, and who waits for its end.
+/// Whether a commit of the area is under way, and how many callers wait for its end.
 #[derive(Default)]
 pub(crate) struct Turns {
     /// A thread commits.

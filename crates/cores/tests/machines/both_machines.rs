@@ -249,7 +249,7 @@ fn line_counts() {
 }
 
 #[test]
-fn who_polls_is_notified_or_comes_to_the_end() {
+fn polling_ends_with_a_notification_or_at_its_end() {
     Machine::real()
         .run(|| {
             let shared = Arc::new((Mutex::new(false), Condvar::new()));

@@ -1,5 +1,5 @@
 //! The blocks of the volume's own structures, which no file has (`ext4_setup_system_zone`). A map
-//! that is corrupt may name one; freed, it would be lost to all who need it.
+//! that is corrupt may name one, and it must not be freed with the file.
 
 use std::ops::Range;
 
