@@ -7,6 +7,7 @@
 
 mod abi;
 mod atime;
+mod busy_poll;
 mod mount;
 mod nodes;
 mod options;

@@ -22,6 +22,9 @@ pub struct MountOptions {
     pub acl: bool,
     /// `threads=N`; if not given, as many as suit the machine.
     pub threads: Option<usize>,
+    /// `busy_poll=USEC`: how long a thread that has answered looks for the next request before it
+    /// sleeps. If not given, 20 where waking another CPU is dear, and otherwise 0.
+    pub busy_poll: Option<u32>,
     /// `io_uring`: requests come over rings, if the kernel offers that.
     pub io_uring: bool,
     /// The volume may change under the mount: the kernel asks again for every name and attribute,
@@ -40,6 +43,7 @@ impl Default for MountOptions {
             writeback: false,
             acl: true,
             threads: None,
+            busy_poll: None,
             io_uring: false,
             uncached: false,
             nodiratime: false,
@@ -47,6 +51,9 @@ impl Default for MountOptions {
         }
     }
 }
+
+/// The most microseconds of `busy_poll`.
+const BUSY_POLL_MAX: u32 = 10_000;
 
 /// Options that mount(8) handles itself, but may still pass to a helper.
 const FOR_MOUNT: [&str; 20] = [
@@ -157,6 +164,7 @@ impl MountOptions {
             ("acl", None) => self.acl = true,
             ("noacl", None) => self.acl = false,
             ("threads", Some(count)) => self.threads = Some(threads(count)?),
+            ("busy_poll", Some(time)) => self.busy_poll = Some(busy_poll(time)?),
             (name, Some(_)) if OF_MOUNTED.contains(&name) => {}
             (name, None) if FOR_MOUNT.contains(&name) => {}
             (name, None) if FLAGS.iter().any(|(flag, ..)| *flag == name) => {}
@@ -177,17 +185,24 @@ fn threads(count: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("threads={count}: expected a number from 1 to 256"))
 }
 
+fn busy_poll(time: &str) -> Result<u32, String> {
+    let number = time.parse().ok().filter(|n| *n <= BUSY_POLL_MAX);
+    number.ok_or_else(|| {
+        format!("busy_poll={time}: expected microseconds, from 0 to {BUSY_POLL_MAX}")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn options_are_taken_or_left() {
-        let list =
-            "noauto,x-systemd.automount,nosuid,ro,noatime,threads=3,fsync_mode=oprw,cache=8m";
+        let list = "noauto,x-systemd.automount,nosuid,ro,noatime,threads=3,busy_poll=50,\
+                    fsync_mode=oprw,cache=8m";
         let (options, rest) = MountOptions::parse(list).unwrap();
         assert!(options.read_only && options.atime == Atime::Never);
-        assert_eq!(options.threads, Some(3));
+        assert_eq!((options.threads, options.busy_poll), (Some(3), Some(50)));
         assert!(options.flags.contains(MountFlags::NOSUID | MountFlags::RDONLY));
         assert_eq!(rest, ["fsync_mode=oprw", "cache=8m"]);
     }
@@ -197,6 +212,8 @@ mod tests {
         let (options, _) = MountOptions::parse("ro,rw,noatime,strictatime,nodev,dev").unwrap();
         assert!(!options.read_only && options.atime == Atime::Strict);
         assert_eq!(options.flags, MountFlags::empty());
-        assert!(MountOptions::parse("threads=0").is_err());
+        for wrong in ["threads=0", "busy_poll=10001", "busy_poll=1ms"] {
+            assert!(MountOptions::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use cores::JoinHandle;
+use cores::{JoinHandle, Nanos};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use vfs::kind::Volume;
 
 use crate::abi::Init;
+use crate::busy_poll;
 use crate::mount::{self, MountError};
 use crate::options::MountOptions;
 use crate::ring;
@@ -86,6 +87,10 @@ impl Session {
         }
         let readers = options.threads.unwrap_or(cores::core_count() + SPARE_THREADS);
         let rings = if server.is_agreed(Init::OVER_IO_URING) { ring::count() } else { 0 };
+        let poll_time = match options.busy_poll {
+            Some(micros) => u64::from(micros) * 1000,
+            None => busy_poll::fitting_time(),
+        };
         let left = Arc::new(AtomicUsize::new(readers + rings));
         let last_out = || LastOut { left: left.clone(), handle: signals.handle() };
         let alarm = || Alarm { server: server.clone(), handle: signals.handle() };
@@ -93,7 +98,7 @@ impl Session {
             let (device, alarm, last) = (device.clone(), alarm(), last_out());
             cores::spawn(&format!("fuse {n}"), None, move || {
                 let _last = last;
-                serve(&device, &alarm)
+                serve(&device, &alarm, poll_time)
             })
         });
         let of_rings = (0..rings).map(|cpu| {
@@ -186,10 +191,11 @@ fn shake_hands(device: &Device, server: &Front) -> Result<(), MountError> {
     Ok(())
 }
 
-fn serve(device: &Device, alarm: &Alarm) -> Result<(), Errno> {
+fn serve(device: &Device, alarm: &Alarm, poll_time: Nanos) -> Result<(), Errno> {
     let mut buffers = Buffers::new();
     while device.serve(&mut buffers, |request, reply| alarm.server.answer(request, reply))? {
         alarm.check();
+        busy_poll::wait(device, poll_time);
     }
     Ok(())
 }

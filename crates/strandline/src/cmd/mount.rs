@@ -53,7 +53,9 @@ Options (-o), those of mount(8): ro rw noatime relatime strictatime nodiratime s
 nodev noexec acl noacl remount, and what fstab may hold; allow_other, root's default, and
 noallow_other; writeback: the kernel collects writes; io_uring: requests come over rings, for short
 writes and fsyncs (Linux 6.14); device=DEVICE, once for each further device of the volume;
-threads=N; timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v;
+threads=N; busy_poll=USEC: how long a thread of the server looks for another request before it
+sleeps, by default 20 where waking another CPU takes long, else 0;
+timing=instant|paced, of an emulated drive; log=FILE and verbose, as --log and -v;
 lazyfs=CONFIG: the mount loses what is not durable when LazyFS's commands or its configuration say
 so, and goes on (docs: LazyFS), with modules=subdir and subdir=DIR, the root of CONFIG's paths;
 control=SOCKET: the same commands over a Unix socket, each answered by a line of JSON.

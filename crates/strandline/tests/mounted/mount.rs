@@ -409,7 +409,8 @@ fn a_power_cut_leaves_a_dead_drive_and_then_what_was_fsynced() {
 
 #[test]
 fn status_and_refusals() {
-    let layer = ["--sched", "mq-deadline", "--nr-hw-queues", "1", "-o", "nr_requests=2,poll"];
+    let layer =
+        ["--sched", "mq-deadline", "--nr-hw-queues", "1", "-o", "nr_requests=2,poll,busy_poll=100"];
     let rig = Rig::zoned(&layer);
     let status = strandline(&["status", "--json"], &rig.point());
     let text = String::from_utf8(status.stdout).unwrap();
