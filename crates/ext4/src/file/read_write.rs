@@ -147,7 +147,7 @@ impl Engine {
                     done += len;
                     old_size = old_size.min(size);
                     self.begin_as_linux(ino, offset..offset + done as u64, old_size)?;
-                    self.throttle(ino)?;
+                    self.throttle(ino, offset / PAGE)?;
                     if done > 0 && is_sync {
                         self.fsync(ino, false)?;
                     }
@@ -231,15 +231,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes back if too much is dirty.
-    fn throttle(&self, ino: Ino) -> Result<()> {
-        if self.budget.write_back() != WriteBack::Now {
-            return Ok(());
+    /// Wakes the flusher if much is dirty. If it is too much, writes back some of this file, from
+    /// `page` on if possible: a caller pays for what it makes dirty a little at a time, and most
+    /// often for no page twice. If the file has too little, others are written.
+    fn throttle(&self, ino: Ino, page: u64) -> Result<()> {
+        match self.budget.write_back() {
+            WriteBack::Later => return Ok(()),
+            WriteBack::Soon => return Ok(self.upkeep.kick()),
+            WriteBack::Now => {}
         }
-        self.flush_inode(ino)?;
+        if self.flush_some(ino, page)?.is_none() {
+            self.flush_some(ino, 0)?;
+        }
         while self.budget.write_back() == WriteBack::Now {
-            let Some(other) = self.some_dirty_inode() else { break };
-            self.flush_inode(other)?;
+            let Some(dirty) = self.some_dirty_inode() else { break };
+            self.flush_by_parts(dirty)?;
         }
         Ok(())
     }

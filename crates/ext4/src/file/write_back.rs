@@ -85,6 +85,23 @@ impl Engine {
         self.flush_in_turn(ino)
     }
 
+    /// As [`Engine::flush_inode`], a batch at a time, so that others who need the inode's turn wait
+    /// for no more than one.
+    pub(crate) fn flush_by_parts(&self, ino: Ino) -> Result<()> {
+        let mut from = Some(0);
+        while let Some(page) = from {
+            from = self.flush_some(ino, page)?;
+        }
+        self.flush_inode(ino)
+    }
+
+    /// Writes back a batch of the inode's dirty pages, from page `from` on. Returns the page behind
+    /// it; `None` if there were none.
+    pub(crate) fn flush_some(&self, ino: Ino, from: u64) -> Result<Option<u64>> {
+        let _turn = Turn::take(self, ino.into());
+        self.write_some(ino, from).inspect_err(|error| self.report(error))
+    }
+
     /// Gives blocks to a file that is about to replace another one, or has replaced its own old
     /// contents, so that no power cut leaves it empty (`ext4_alloc_da_blocks`). If that fails, its
     /// pages stay dirty, and its fsync meets the failure again.
@@ -119,13 +136,19 @@ impl Engine {
     }
 
     fn write_pages(&self, ino: Ino) -> Result<()> {
-        let mut from = 0;
-        loop {
-            let batch = self.look(ino.into(), |shard| self.batch(shard, ino, from))?;
-            let Some((last, _)) = batch.pages.last() else { return Ok(()) };
-            from = last + 1;
-            self.write_batch(ino, batch)?;
+        let mut from = Some(0);
+        while let Some(page) = from {
+            from = self.write_some(ino, page)?;
         }
+        Ok(())
+    }
+
+    fn write_some(&self, ino: Ino, from: u64) -> Result<Option<u64>> {
+        let batch = self.look(ino.into(), |shard| self.batch(shard, ino, from))?;
+        let Some((last, _)) = batch.pages.last() else { return Ok(None) };
+        let next = last + 1;
+        self.write_batch(ino, batch)?;
+        Ok(Some(next))
     }
 
     /// Puts the inode into the running transaction, if memory has a newer one.

@@ -14,6 +14,7 @@ use journal::{Id, LogSpace};
 use vfs::inode::{HasTurns, Opens, Shards, Turn, Turns};
 use vfs::kind::Witness;
 use vfs::op::{self, Stop, Volume};
+use vfs::upkeep::Upkeep;
 use vfs::{Budget, Clock, Errno, Health, PageCache, file};
 
 use crate::alloc::groups::{Bitmaps, Groups, fresh_block_bitmap, fresh_inode_bitmap};
@@ -42,6 +43,8 @@ pub(crate) struct Engine {
     pub(crate) inodes: Shards<Shard>,
     /// How many pages there are, and may be.
     pub(crate) budget: Arc<Budget>,
+    /// What the flusher is told.
+    pub(crate) upkeep: Upkeep<()>,
     /// The shard where the next page is evicted.
     evict_at: Line,
     pub(crate) groups: Groups,
@@ -154,6 +157,7 @@ impl Engine {
             moved_dirs: Mutex::ranked(Rank::Space, "ext4 moved directories", Vec::new()).keyed(3),
             have_dirs_moved: Line::new(0),
             budget,
+            upkeep: Upkeep::new("ext4 upkeep", ()),
             evict_at: Line::new(0),
             groups,
             sb,

@@ -20,8 +20,6 @@ use crate::mount::options::MountOptions;
 pub struct Ext4 {
     pub(crate) engine: Arc<Engine>,
     pub(super) options: MountOptions,
-    /// What the flusher is told.
-    pub(super) upkeep: Upkeep<()>,
     /// What the thread that commits an area is told: how old changes may become. One for each, or
     /// all threads would wake at once and wait for one another.
     pub(super) commits: Box<[Upkeep<Nanos>]>,
@@ -38,12 +36,11 @@ impl Ext4 {
         let (replay, engine) = load(drive, options)?;
         engine.mark(false)?;
         let orphans = engine.clean_orphans()?;
-        let upkeep = Upkeep::new("ext4 upkeep", ());
         let commits = |_| Upkeep::new("ext4 commits", options.commit);
         let commits = (0..engine.journal.areas()).map(commits).collect();
         let policy = Some(engine.journal.options().policy);
         let options = MountOptions { data: Some(engine.data), policy, ..options.clone() };
-        Ok(Self { engine: Arc::new(engine), options, upkeep, commits, replay, orphans })
+        Ok(Self { engine: Arc::new(engine), options, commits, replay, orphans })
     }
 
     /// What the log had when this volume was mounted.

@@ -19,7 +19,7 @@ pub struct Maintenance {
 
 impl Drop for Maintenance {
     fn drop(&mut self) {
-        self.fs.upkeep.end();
+        self.fs.engine.upkeep.end();
         self.fs.commits.iter().for_each(Upkeep::end);
         for thread in self.threads.drain(..) {
             // A thread that panicked has reported it; the volume's own state shows the rest.
@@ -77,7 +77,7 @@ impl Flushed for Ext4 {
     type Own = ();
 
     fn upkeep(&self) -> &Upkeep<()> {
-        &self.upkeep
+        &self.engine.upkeep
     }
 
     fn is_sound(&self) -> bool {
@@ -104,7 +104,7 @@ impl Flushed for Ext4 {
     fn write_back(&self, ino: Ino) {
         if let Ok(ino) = u32::try_from(ino) {
             // It stays dirty, so the file's next fsync meets the failure again.
-            let _ = self.engine.flush_inode(ino);
+            let _ = self.engine.flush_by_parts(ino);
         }
     }
 }

@@ -196,3 +196,51 @@ pub(super) const REUSE: Structure = Structure {
         })
     },
 };
+
+pub(super) const FLUSHER: Structure = Structure {
+    name: "flusher",
+    about: "more is written than may be dirty while the flusher works: what was fsynced survives",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        // Two files of which each has 100 of 256 pages: a quarter wakes the flusher, and with half
+        // writers wait.
+        let has_cache = stage.format.has_option("cache");
+        let (cache, pages) = if has_cache { ("cache=1m", 100) } else { ("", PAGES) };
+        let half = pages / 2;
+        let volume = Mounted::new(stage, cache)?;
+        let upkeep = volume.fs.clone().maintain();
+        let (root, seed) = (volume.fs.root(), stage.seed);
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let mut threads: Threads = Vec::new();
+        for core in 0..2 {
+            let (volume, left) = (volume.clone(), left.clone());
+            threads.push(Box::new(move || {
+                let name = format!("f{core}");
+                let file = volume.create(root, &name)?;
+                for (turn, letter) in (0..TIMES).zip(b'a'..) {
+                    volume.write(file, 0, letter, half)?;
+                    volume.write(file, half as u64, letter, half)?;
+                    if seed / 8 % (2 * TIMES) == 2 * turn + core {
+                        volume.fsync(file)?;
+                        *left.lock() = Some((name.clone(), letter, volume.medium.survivors(seed)));
+                    }
+                    let letters = pages_of(&*volume.fs, file, pages + 1)?;
+                    must(letters == vec![letter; pages], || format!("{name}: {letters:?}"))?;
+                }
+                Ok(())
+            }));
+        }
+        together(threads)?;
+        drop(upkeep);
+        volume.end()?;
+        let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |fs| {
+            let file = said(&name, fs.lookup(root, name.as_bytes()))?.ino;
+            let letters = pages_of(fs, file, pages + 1)?;
+            must(letters == vec![letter; pages], || {
+                format!("{name} was fsynced, holds {letters:?}")
+            })
+        })
+    },
+};

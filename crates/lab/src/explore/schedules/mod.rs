@@ -59,7 +59,7 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 20] = [
+pub static ALL: [Structure; 21] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
@@ -78,6 +78,7 @@ pub static ALL: [Structure; 20] = [
     contents::SPACE,
     contents::ORPHANS,
     contents::REUSE,
+    contents::FLUSHER,
     primitives::RACE,
     primitives::INVERTED,
 ];
