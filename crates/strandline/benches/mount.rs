@@ -14,12 +14,12 @@ const MIB: u64 = 1 << 20;
 const IMAGE: u64 = 2 << 30;
 /// The file written at random, and read and written from end to end.
 const FILE: u64 = 512 * MIB;
-const WRITES: u64 = 4000;
+const WRITES: u64 = 20_000;
 const FILES: usize = 2000;
 /// Files that `find` looks at, in directories of a thousand.
 const TREE: usize = 100_000;
-/// The best of so many.
-const ROUNDS: usize = 3;
+/// The median of so many.
+const ROUNDS: usize = 5;
 
 /// A file system to measure.
 struct Subject {
@@ -95,14 +95,16 @@ fn shell(script: &str, args: &[&Path]) -> bool {
     shell.status().is_ok_and(|status| status.success())
 }
 
-/// The best time of some rounds, in seconds.
-fn best(mut round: impl FnMut(usize)) -> f64 {
-    let times = (0..ROUNDS).map(|n| {
+/// The median time of some rounds, in seconds.
+fn median(mut round: impl FnMut(usize)) -> f64 {
+    let mut times = [0.0; ROUNDS];
+    for (n, time) in times.iter_mut().enumerate() {
         let start = Instant::now();
         round(n);
-        start.elapsed().as_secs_f64()
-    });
-    times.fold(f64::INFINITY, f64::min)
+        *time = start.elapsed().as_secs_f64();
+    }
+    times.sort_by(f64::total_cmp);
+    times[ROUNDS / 2]
 }
 
 fn report(subject: &str, what: &str, value: f64, unit: &str) {
@@ -113,7 +115,7 @@ fn random_writes(name: &str, dir: &Path) {
     let file = OpenOptions::new().write(true).open(dir.join("file")).expect("made before");
     let page = [7; 4096];
     let mut state = 1_u64;
-    let seconds = best(|_| {
+    let seconds = median(|_| {
         for _ in 0..WRITES {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let offset = (state >> 33) % (FILE / 4096) * 4096;
@@ -127,7 +129,7 @@ fn random_writes(name: &str, dir: &Path) {
 fn sequential(name: &str, dir: &Path) {
     let path = dir.join("file");
     let mut buffer = vec![7; MIB as usize];
-    let seconds = best(|_| {
+    let seconds = median(|_| {
         let file = File::create(&path).expect("a file");
         for n in 0..FILE / MIB {
             file.write_all_at(&buffer, n * MIB).expect("a write");
@@ -135,7 +137,7 @@ fn sequential(name: &str, dir: &Path) {
         file.sync_all().expect("an fsync");
     });
     report(name, "sequential write+fsync", FILE as f64 / seconds / 1e6, "MB/s");
-    let seconds = best(|_| {
+    let seconds = median(|_| {
         fs::write("/proc/sys/vm/drop_caches", "1").expect("root");
         let file = File::open(&path).expect("a file");
         for n in 0..FILE / MIB {
@@ -146,7 +148,7 @@ fn sequential(name: &str, dir: &Path) {
 }
 
 fn creates(name: &str, dir: &Path) {
-    let seconds = best(|round| {
+    let seconds = median(|round| {
         let dir = dir.join(format!("small{round}"));
         fs::create_dir(&dir).expect("a directory");
         for n in 0..FILES {
@@ -167,12 +169,12 @@ fn find(name: &str, dir: &Path) {
         File::create_new(tree.join(format!("{}/{n}", n / 1000))).expect("a file");
     }
     let look = "find $1 -type f -newermt 1990-01-01 -printf x > /dev/null";
-    let cold = best(|_| {
+    let cold = median(|_| {
         fs::write("/proc/sys/vm/drop_caches", "2").expect("root");
         assert!(shell(look, &[&tree]));
     });
     report(name, "find 100,000 files, cold", cold * 1e3, "ms");
-    let warm = best(|_| assert!(shell(look, &[&tree])));
+    let warm = median(|_| assert!(shell(look, &[&tree])));
     report(name, "find 100,000 files, warm", warm * 1e3, "ms");
 }
 
