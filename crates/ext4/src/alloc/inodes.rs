@@ -40,7 +40,7 @@ impl Drop for Number<'_> {
 
 impl Groups {
     /// Takes an inode, in group `first` if there is one; else near there, or with `spread`, which
-    /// is the directory, where its number says. `None` if no inode is free.
+    /// is the directory, in groups that its number says. `None` if no inode is free.
     pub(crate) fn take_inode<'v>(
         &'v self,
         sb: &'v Superblock,
@@ -49,11 +49,11 @@ impl Groups {
     ) -> Step<Option<Number<'v>>> {
         let count = self.count();
         let in_order = (0..count).map(|distance| (first + distance) % count);
+        // Two directories that meet in a group part again when it is full: their steps differ.
         let hashed = spread.into_iter().flat_map(|dir| {
-            let begin = (u64::from(first) + u64::from(dir)) % u64::from(count);
-            // Steps of 1, 2, 4, … groups.
-            let steps = (0..count.ilog2()).map(|step| (1_u64 << step) - 1);
-            steps.map(move |distance| ((begin + distance) % u64::from(count)) as Group)
+            let (dir, count) = (u64::from(dir), u64::from(count));
+            let (begin, step) = (u64::from(first) + dir, dir % count | 1);
+            (0..count).map(move |n| ((begin + n * step) % count) as Group)
         });
         for group in std::iter::once(first).chain(hashed).chain(in_order) {
             if let Some((ino, has_block)) = self.take_inode_in(sb, group)? {

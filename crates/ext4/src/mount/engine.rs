@@ -92,6 +92,9 @@ pub(crate) struct Engine {
     pub(crate) have_dirs_moved: Line,
 }
 
+/// Shards on a machine with few cores. The inodes of new files go through all of them, and now and
+/// then meet that of a directory in which another thread makes files without a break.
+const SHARDS_MIN: usize = 1024;
 /// `EXT4_DEFM_BSDGROUPS`.
 const BSD_GROUPS: u32 = 2;
 
@@ -125,7 +128,7 @@ impl Engine {
             unsaid: journal.has_fast_commits().then(Unsaid::new),
             journal,
             committed,
-            inodes: Shards::new(Rank::Inode, "ext4 inodes", shard),
+            inodes: Shards::new(Rank::Inode, "ext4 inodes", SHARDS_MIN, shard),
             room: Room::new(groups.free_blocks(), options.reserve(&sb)),
             orphans: Mutex::ranked(
                 Rank::Orphans,

@@ -25,6 +25,9 @@ pub(crate) const MAX_DIRTY_NODES: usize = 16 * 1024;
 /// However small the cache is, so many nodes may change between two checkpoints.
 const MIN_DIRTY_NODES: usize = 1024;
 
+/// Shards on a machine with few cores.
+const SHARDS_MIN: usize = 256;
+
 /// All of them.
 pub(crate) struct Inodes {
     shards: Shards<Shard>,
@@ -113,7 +116,7 @@ impl Inodes {
             let (purse, in_place) = (0, 0);
             Shard { nodes, pages, overwrites, names, extents, purse, unflushed, in_place, unjudged }
         };
-        let shards = Shards::new(Rank::Inode, "f2fs inodes", shard);
+        let shards = Shards::new(Rank::Inode, "f2fs inodes", SHARDS_MIN, shard);
         let nodes_max = (bytes / 4 / BLOCK_SIZE as u64).max(64) as usize;
         let changed_max = (bytes / 2 / BLOCK_SIZE as u64) as usize;
         let changed_max = changed_max.clamp(MIN_DIRTY_NODES, MAX_DIRTY_NODES);

@@ -12,14 +12,12 @@ use smallvec::SmallVec;
 
 use crate::Ino;
 
-/// Shards that are made together.
-const BANK: usize = 256;
 const SHARDS_MAX: usize = 1 << 16;
 
-/// How many shards to have on a machine of so many cores: if each works on a file anywhere, the
-/// chance that two of them share a shard is an eighth.
-fn shards_for(cores: usize) -> usize {
-    cores.saturating_mul(cores).saturating_mul(4).clamp(BANK, SHARDS_MAX).next_power_of_two()
+/// How many shards to have on a machine of so many cores, at least `least`: if each core works on a
+/// file anywhere, the chance that two of them share a shard is an eighth.
+fn shards_for(cores: usize, least: usize) -> usize {
+    cores.saturating_mul(cores).saturating_mul(4).clamp(least, SHARDS_MAX).next_power_of_two()
 }
 
 /// Which of `count` shards, a power of two, has inode or block `number`. Neighbours are in
@@ -30,8 +28,8 @@ pub fn shard_of(number: u64, count: usize) -> usize {
     (number ^ number >> 10 ^ number >> 15 ^ number >> 17) as usize & count.wrapping_sub(1)
 }
 
-/// Neighbours among the shards.
-type Bank<S> = Box<[PerCoreRwLock<S>; BANK]>;
+/// Neighbours among the shards, made together.
+type Bank<S> = Box<[PerCoreRwLock<S>]>;
 
 /// All shards of a volume. `S` is what one of them holds.
 pub struct Shards<S> {
@@ -45,25 +43,20 @@ pub struct Shards<S> {
 }
 
 impl<S: 'static> Shards<S> {
-    /// Shards made by `make`. `name` is the locks' name in reports.
+    /// Shards made by `make`, at least `least`, a power of two. `name` is the locks' name in
+    /// reports.
     pub fn new(
         rank: Rank,
         name: &'static str,
+        least: usize,
         make: impl Fn() -> S + Send + Sync + 'static,
     ) -> Self {
         let shard = move |index| PerCoreRwLock::ranked(rank, name, make()).keyed(index as u64);
-        let make = move |first| bank((first..first + BANK).map(&shard));
-        let count = shards_for(cores::core_count());
-        let more = (1..count / BANK).map(|_| OnceLock::new()).collect();
+        let make = move |first| (first..first + least).map(&shard).collect();
+        let count = shards_for(cores::core_count(), least);
+        let more = (1..count / least).map(|_| OnceLock::new()).collect();
         Self { first: make(0), more, count, make: Box::new(make) }
     }
-}
-
-/// A bank of these shards.
-fn bank<S>(shards: impl Iterator<Item = PerCoreRwLock<S>>) -> Bank<S> {
-    // By way of a list: an array would be made on the stack.
-    let shards: Box<[PerCoreRwLock<S>]> = shards.collect();
-    shards.try_into().unwrap_or_else(|_| unreachable!("as many shards as a bank has"))
 }
 
 impl<S> Shards<S> {
@@ -89,15 +82,17 @@ impl<S> Shards<S> {
     /// few cores is a handful of instructions in each caller.
     #[cold]
     fn later(&self, index: usize) -> &PerCoreRwLock<S> {
-        let bank = index / BANK;
-        &self.more[bank - 1].get_or_init(|| (self.make)(bank * BANK))[index % BANK]
+        let len = self.first.len();
+        let bank = index / len;
+        &self.more[bank - 1].get_or_init(|| (self.make)(bank * len))[index % len]
     }
 
     /// The shard at `index`, if it has been made.
     fn made(&self, index: usize) -> Option<&PerCoreRwLock<S>> {
-        match index / BANK {
+        let len = self.first.len();
+        match index / len {
             0 => self.first.get(index),
-            bank => self.more.get(bank - 1)?.get()?.get(index % BANK),
+            bank => self.more.get(bank - 1)?.get()?.get(index % len),
         }
     }
 
@@ -166,23 +161,25 @@ impl<S> Shards<S> {
     #[inline]
     pub fn of(&mut self, ino: Ino) -> &mut S {
         let index = self.index(ino);
-        if index < BANK { self.first[index].get_mut() } else { self.later_mut(index) }
+        if index < self.first.len() { self.first[index].get_mut() } else { self.later_mut(index) }
     }
 
     /// As [`Shards::later`], for the volume's only user.
     #[cold]
     fn later_mut(&mut self, index: usize) -> &mut S {
         self.later(index);
-        let bank = self.more[index / BANK - 1].get_mut();
-        bank.expect("it has just been made")[index % BANK].get_mut()
+        let len = self.first.len();
+        let bank = self.more[index / len - 1].get_mut();
+        bank.expect("it has just been made")[index % len].get_mut()
     }
 
     /// As [`Shards::at`], for the volume's only user.
     #[inline]
     pub fn at_mut(&mut self, index: usize) -> Option<&mut S> {
-        let shard = match index / BANK {
+        let len = self.first.len();
+        let shard = match index / len {
             0 => self.first.get_mut(index),
-            bank => self.more.get_mut(bank - 1)?.get_mut()?.get_mut(index % BANK),
+            bank => self.more.get_mut(bank - 1)?.get_mut()?.get_mut(index % len),
         };
         shard.map(PerCoreRwLock::get_mut)
     }
@@ -235,9 +232,11 @@ mod tests {
 
     use super::*;
 
+    const BANK: usize = 256;
+
     fn numbered() -> Shards<usize> {
         let made = AtomicUsize::new(0);
-        Shards::new(Rank::Inode, "test", move || made.fetch_add(1, Ordering::Relaxed))
+        Shards::new(Rank::Inode, "test", BANK, move || made.fetch_add(1, Ordering::Relaxed))
     }
 
     #[test]
@@ -247,7 +246,9 @@ mod tests {
             numbers.for_each(|number| uses[shard_of(number, count)] += 1);
             uses.into_iter().max()
         };
-        for (count, groups) in [(BANK, 80), (shards_for(80), 80), (shards_for(120), 120)] {
+        for (count, groups) in
+            [(BANK, 80), (shards_for(80, BANK), 80), (shards_for(120, BANK), 120)]
+        {
             assert_eq!(most(count, &mut (5120..5120 + BANK as u64)), Some(1));
             for per_group in [8192, 4096, 2048, 1984] {
                 let first = &mut (0..groups).map(|group| group * per_group + 2);
@@ -255,7 +256,7 @@ mod tests {
             }
         }
         // Where there are many cores, all inodes of a volume of 1 GiB are apart.
-        assert_eq!(most(shards_for(120), &mut (0..8 * 8192)), Some(1));
+        assert_eq!(most(shards_for(120, BANK), &mut (0..8 * 8192)), Some(1));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Volume for Bank {
 
 fn bank() -> Bank {
     Bank {
-        shards: Shards::new(Rank::Inode, "accounts", BTreeMap::new),
+        shards: Shards::new(Rank::Inode, "accounts", 256, BTreeMap::new),
         pages: Mutex::named("pages", BTreeSet::new()),
         purse: Mutex::named("purse", 100),
         entered: Mutex::named("entered", Vec::new()),
