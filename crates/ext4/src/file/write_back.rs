@@ -86,13 +86,17 @@ impl Engine {
     }
 
     /// As [`Engine::flush_inode`], a batch at a time, so that others who need the inode's turn wait
-    /// for no more than one.
+    /// for no more than one. What is written behind the file's present end meanwhile is left for
+    /// another time, or this would last as long as a stream into the file.
     pub(crate) fn flush_by_parts(&self, ino: Ino) -> Result<()> {
+        let size = self.inodes.look(ino.into()).inodes.get(&ino).map(|cached| cached.inode.size);
+        let end = size.unwrap_or(0).div_ceil(BLOCK_SIZE as u64);
         let mut from = Some(0);
-        while let Some(page) = from {
+        while let Some(page) = from.filter(|page| *page < end) {
             from = self.flush_some(ino, page)?;
         }
-        self.flush_inode(ino)
+        let _turn = Turn::take(self, ino.into());
+        self.write_changed_attributes(ino)
     }
 
     /// Writes back a batch of the inode's dirty pages, from page `from` on. Returns the page behind
@@ -120,6 +124,10 @@ impl Engine {
     /// As [`Engine::flush_inode`]; the caller has the inode's turn.
     pub(crate) fn flush_in_turn(&self, ino: Ino) -> Result<()> {
         self.write_pages(ino).inspect_err(|error| self.report(error))?;
+        self.write_changed_attributes(ino)
+    }
+
+    fn write_changed_attributes(&self, ino: Ino) -> Result<()> {
         let is_changed = self.inodes.look(ino.into()).changed.contains(&ino);
         if is_changed { self.write_attributes(ino) } else { Ok(()) }
     }

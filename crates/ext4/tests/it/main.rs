@@ -6,6 +6,7 @@ mod crash;
 mod data_modes;
 mod directories;
 mod fast;
+mod flusher;
 mod fsyncs;
 mod full;
 mod groups;
