@@ -52,7 +52,7 @@ impl Groups {
         // Two directories that meet in a group part again when it is full: their steps differ.
         let hashed = spread.into_iter().flat_map(|dir| {
             let (dir, count) = (u64::from(dir), u64::from(count));
-            let (begin, step) = (u64::from(first) + dir, dir % count | 1);
+            let (begin, step) = (u64::from(first) + dir, (dir % count) | 1);
             (0..count).map(move |n| ((begin + n * step) % count) as Group)
         });
         for group in std::iter::once(first).chain(hashed).chain(in_order) {

@@ -237,7 +237,10 @@ impl Engine {
     fn throttle(&self, ino: Ino, page: u64) -> Result<()> {
         match self.budget.write_back() {
             WriteBack::Later => return Ok(()),
-            WriteBack::Soon => return Ok(self.upkeep.kick()),
+            WriteBack::Soon => {
+                self.upkeep.kick();
+                return Ok(());
+            }
             WriteBack::Now => {}
         }
         if self.flush_some(ino, page)?.is_none() {
