@@ -210,6 +210,13 @@ impl PageCache {
         self.dirty_in(ino, from..u64::MAX).next()
     }
 
+    /// The last dirty page of `ino`.
+    pub fn last_dirty(&self, ino: Ino) -> Option<u64> {
+        let (number, slot) = self.files.get(&ino)?.dirty_chunks.range(0..=u64::MAX).next_back()?;
+        let bit = self.chunks[slot as usize].dirty.checked_ilog2()?;
+        Some(number * CHUNK_PAGES + u64::from(bit))
+    }
+
     /// Dirty pages of `ino`.
     pub fn dirty_count(&self, ino: Ino) -> usize {
         self.files.get(&ino).map_or(0, |f| f.dirty)

@@ -60,7 +60,7 @@ impl Slots {
     pub(super) fn range(
         &self,
         numbers: RangeInclusive<u64>,
-    ) -> impl Iterator<Item = (u64, u32)> + '_ {
+    ) -> impl DoubleEndedIterator<Item = (u64, u32)> + '_ {
         let (only, all) = match self {
             Self::Few(only) => (only.filter(|only| numbers.contains(&only.0)), None),
             Self::Many(all) => (None, Some(all.range(numbers))),

@@ -100,6 +100,7 @@ fn check(cache: &PageCache, model: &Model, all_present: bool) {
         let dirty: Vec<u64> =
             model.iter().filter(|(k, v)| k.0 == ino && v.1).map(|(k, _)| k.1).collect();
         assert_eq!(cache.dirty_in(ino, 0..u64::MAX).collect::<Vec<_>>(), dirty);
+        assert_eq!(cache.last_dirty(ino), dirty.last().copied());
         assert_eq!(cache.dirty_count(ino), dirty.len());
         let some: Vec<u64> = dirty.iter().copied().filter(|p| (30..131).contains(p)).collect();
         assert_eq!(cache.dirty_in(ino, 30..131).collect::<Vec<_>>(), some);
