@@ -86,13 +86,12 @@ impl Engine {
     }
 
     /// As [`Engine::flush_inode`], a batch at a time, so that others who need the inode's turn wait
-    /// for no more than one. What is written behind the file's present end meanwhile is left for
+    /// for no more than one. What becomes dirty behind the last dirty page meanwhile is left for
     /// another time, or this would last as long as a stream into the file.
     pub(crate) fn flush_by_parts(&self, ino: Ino) -> Result<()> {
-        let size = self.inodes.look(ino.into()).inodes.get(&ino).map(|cached| cached.inode.size);
-        let end = size.unwrap_or(0).div_ceil(BLOCK_SIZE as u64);
-        let mut from = Some(0);
-        while let Some(page) = from.filter(|page| *page < end) {
+        let last = self.inodes.look(ino.into()).pages.last_dirty(ino.into());
+        let mut from = last.and(Some(0));
+        while let Some(page) = from.filter(|page| Some(*page) <= last) {
             from = self.flush_some(ino, page)?;
         }
         let _turn = Turn::take(self, ino.into());
