@@ -70,13 +70,19 @@ impl F2fs {
         left.into_iter().try_for_each(|ino| self.write_back_file(ino))
     }
 
-    /// Writes the dirty pages of one file. That it failed is told to the file's next fsync too.
+    /// Writes the dirty pages of one file. What becomes dirty behind the last of them meanwhile is
+    /// left for another time, or this would last as long as a stream into the file. That it failed
+    /// is told to the file's next fsync too.
     pub(crate) fn write_back_file(&self, ino: Nid) -> Result<()> {
+        let (alone, last) = {
+            let mut volume = self.lock();
+            let last = volume.inodes.of(ino).pages.last_dirty(ino.into());
+            (volume.is_written_alone(ino), last)
+        };
         // Locked before the turn, since its holder waits for turns.
-        let alone = self.lock().is_written_alone(ino);
         let _others = alone.then(|| self.writing_alone.lock());
-        let mut from = Some(0);
-        while let Some(index) = from {
+        let mut from = last.and(Some(0));
+        while let Some(index) = from.filter(|index| Some(*index) <= last) {
             // One turn for all would hold up a writer for as long as it takes.
             let _turn = self.take_turn(ino);
             let next = self.write_back_some(ino, index);

@@ -46,6 +46,7 @@ mod resize;
 mod roll_forward_room;
 mod root_reserve;
 mod small_and_full;
+mod streams;
 mod threads;
 mod torn;
 mod tunables;
