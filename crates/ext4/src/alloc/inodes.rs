@@ -49,7 +49,7 @@ impl Groups {
     ) -> Step<Option<Number<'v>>> {
         let count = self.count();
         let in_order = (0..count).map(|distance| (first + distance) % count);
-        // Two directories that meet in a group part again when it is full: their steps differ.
+        // Directories that meet in a group part again when it is full: most steps differ.
         let hashed = spread.into_iter().flat_map(|dir| {
             let (dir, count) = (u64::from(dir), u64::from(count));
             let (begin, step) = (u64::from(first) + dir, (dir % count) | 1);

@@ -248,7 +248,9 @@ impl Engine {
         }
         while self.budget.write_back() == WriteBack::Now {
             let Some(dirty) = self.some_dirty_inode() else { break };
-            self.flush_by_parts(dirty)?;
+            if self.flush_some(dirty, 0)?.is_none() {
+                break;
+            }
         }
         Ok(())
     }
