@@ -7,7 +7,7 @@ use drive::Drive;
 use vfs::Health;
 use vfs::upkeep::Upkeep;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mount::engine::Engine;
 use crate::mount::journal::Replay;
 use crate::mount::load::load;
@@ -25,6 +25,8 @@ pub struct Ext4 {
     pub(super) commits: Box<[Upkeep<Nanos>]>,
     replay: Replay,
     orphans: usize,
+    /// What was corrupt about an orphan, until somebody can be told.
+    pub(super) corrupt: Option<Error>,
 }
 
 impl Ext4 {
@@ -35,12 +37,12 @@ impl Ext4 {
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let (replay, engine) = load(drive, options)?;
         engine.mark(false)?;
-        let orphans = engine.clean_orphans()?;
+        let (orphans, corrupt) = engine.clean_orphans()?;
         let commits = |_| Upkeep::new("ext4 commits", options.commit);
         let commits = (0..engine.journal.areas()).map(commits).collect();
         let policy = Some(engine.journal.options().policy);
         let options = MountOptions { data: Some(engine.data), policy, ..options.clone() };
-        Ok(Self { engine: Arc::new(engine), options, commits, replay, orphans })
+        Ok(Self { engine: Arc::new(engine), options, commits, replay, orphans, corrupt })
     }
 
     /// What the log had when this volume was mounted.

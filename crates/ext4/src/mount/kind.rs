@@ -250,6 +250,7 @@ impl kind::Volume for Ext4 {
     fn report_to(&self, witness: Witness) {
         // The first one stays.
         drop(self.engine.witness.set(witness));
+        self.corrupt.iter().for_each(|error| self.engine.report(error));
     }
 
     fn set(&self, settings: &[(&str, &str)]) -> Result<()> {

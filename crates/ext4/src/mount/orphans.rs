@@ -1,7 +1,8 @@
 //! Orphans at mount: what an operation that a power cut ended had still to free
-//! (`ext4_orphan_cleanup`).
+//! (`ext4_orphan_cleanup`). As in Linux, a corrupt orphan is no reason not to mount.
 
 use rustc_hash::FxHashSet;
+use vfs::{Errno, Health, op};
 
 use crate::dir::entries::block_count;
 use crate::error::{Error, Result};
@@ -15,25 +16,30 @@ use crate::ondisk::{Ino, orphan};
 const ORPHAN_BLOCKS_MAX: u32 = 512;
 
 impl Engine {
-    /// Reads the list of orphans and frees what is in it. Returns how many there were.
-    pub(super) fn clean_orphans(&self) -> Result<usize> {
-        let mut list = self.read_orphans()?;
+    /// Reads the orphans and frees what only they keep. Returns how many there were, and the first
+    /// corruption met: a list ends there, and an orphan whose contents are corrupt stays one.
+    pub(super) fn clean_orphans(&self) -> Result<(usize, Option<Error>)> {
+        let (mut list, mut corrupt) = self.read_orphans()?;
         for slot in self.read_orphan_file()? {
             self.orphans.lock().found(slot);
             list.push(slot.ino);
         }
         for ino in &list {
-            let (links, size) = self.look(u64::from(*ino), |shard| {
-                let inode = &shard.inode(*ino)?.inode;
-                Ok((inode.links(), inode.size))
-            })?;
-            if links == 0 {
-                self.evict(*ino)?;
-            } else {
-                self.complete_truncation(*ino, size)?;
+            // With `errors=remount-ro`, corruption has made the volume read-only.
+            if self.health() != Health::Sound {
+                break;
             }
+            corrupt = corrupt.or(corruption_in(self.clean_orphan(*ino))?);
         }
-        Ok(list.len())
+        Ok((list.len(), corrupt))
+    }
+
+    fn clean_orphan(&self, ino: Ino) -> Result<()> {
+        let (links, size) = self.look(u64::from(ino), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            Ok((inode.links(), inode.size))
+        })?;
+        if links == 0 { self.evict(ino) } else { self.complete_truncation(ino, size) }
     }
 
     /// Ends a truncation that a power cut interrupted. It is a change of now, as to the kernel
@@ -79,20 +85,54 @@ impl Engine {
         Ok(slots)
     }
 
-    /// Reads the list of orphans.
-    pub(super) fn read_orphans(&self) -> Result<Vec<Ino>> {
+    /// Reads the list of orphans, up to what is corrupt in it.
+    pub(super) fn read_orphans(&self) -> Result<(Vec<Ino>, Option<Error>)> {
         let (mut list, mut known) = (Vec::new(), FxHashSet::default());
+        let inos = self.sb.first_ino..=self.sb.raw.inodes_count.get();
         let mut next = self.sb.raw.last_orphan.get();
+        let mut corrupt = None;
         while next != 0 {
-            if next < self.sb.first_ino || !known.insert(next) {
-                return Err(Error::corrupt("inode.i_dtime", 0_u32, next, "the next orphan"));
+            let found = match inos.contains(&next) && known.insert(next) {
+                true => self.next_orphan(next),
+                false => self.heed(Err(bad_orphan(next))),
+            };
+            match found {
+                Ok(behind) => {
+                    list.push(next);
+                    next = behind;
+                }
+                failed => {
+                    corrupt = corruption_in(failed)?;
+                    break;
+                }
             }
-            list.push(next);
-            next = self.look(next.into(), |shard| Ok(shard.inode(next)?.inode.raw.dtime.get()))?;
         }
-        for ino in list.iter().rev() {
-            self.orphans.lock().added(*ino);
+        let mut orphans = self.orphans.lock();
+        if list.is_empty() && corrupt.is_some() {
+            orphans.edit_superblock(|raw| raw.last_orphan = 0.into());
         }
-        Ok(list)
+        list.iter().rev().for_each(|ino| orphans.added(*ino));
+        drop(orphans);
+        Ok((list, corrupt))
+    }
+
+    /// The orphan behind `ino` in the list.
+    fn next_orphan(&self, ino: Ino) -> Result<Ino> {
+        let found = op::look(self, ino.into(), |shard| Ok(shard.inode(ino)?.inode.raw.dtime.get()));
+        let is_free = matches!(found, Err(Error::Posix(Errno::NOENT)));
+        self.heed(if is_free { Err(bad_orphan(ino)) } else { found })
+    }
+}
+
+fn bad_orphan(ino: Ino) -> Error {
+    Error::corrupt("list of orphans", 0_u32, format!("inode {ino}"), "inodes in use, each once")
+}
+
+/// The corruption that something has met; any other failure remains one.
+fn corruption_in<T>(done: Result<T>) -> Result<Option<Error>> {
+    match done {
+        Ok(_) => Ok(None),
+        Err(error @ Error::Corrupt(_)) => Ok(Some(error)),
+        Err(error) => Err(error),
     }
 }

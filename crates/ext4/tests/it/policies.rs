@@ -2,10 +2,11 @@
 //! errors do to the volume.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use drive::{Drive, Fault, FaultOn, Status};
 use ext4::{Ext4, MountOptions};
+use vfs::kind::Volume;
 use vfs::{Creator, Errno, FileSystem, Ino, RenameFlags, SetAttr, path};
 
 use crate::harness::{Image, debugfs, tool};
@@ -111,6 +112,40 @@ fn corruption_does_what_errors_says() {
             drop(fs);
             let state = debugfs(&image, &["show_super_stats -h"]);
             assert!(state.contains("with errors"), "{state}");
+        }
+    }
+}
+
+/// As in Linux, a volume whose list of orphans is corrupt can be mounted, and the list is let go.
+#[test]
+fn a_corrupt_orphan_is_no_reason_not_to_mount() {
+    // The first is free, the second no inode at all; "twice" is its own successor.
+    for (first, more) in [("2000", ""), ("99999", ""), ("12", "sif <12> dtime 12")] {
+        for (options, is_stopped) in [("", false), ("errors=remount-ro", true)] {
+            let image = Image::new(16);
+            {
+                let fs = image.mount();
+                let ino = fs.create(fs.root(), b"orphan", 0o644, Creator::default()).unwrap().ino;
+                assert_eq!(ino, 12);
+                fs.write(ino, 0, &[7; 10_000]).unwrap();
+                fs.unmount().unwrap();
+            }
+            let list = format!("ssv last_orphan {first}");
+            debugfs(&image, &["unlink orphan", "sif <12> links_count 0", more, &list]);
+            let fs = mount(&image, options);
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let tell = told.clone();
+            fs.report_to(Arc::new(move |what| tell.lock().unwrap().push(what.to_owned())));
+            let said = told.lock().unwrap().join("\n");
+            assert!(said.contains("list of orphans"), "{first}: {said}");
+            let made = fs.create(fs.root(), b"new", 0o644, Creator::default());
+            assert_eq!(errno(made), is_stopped.then_some(Errno::ROFS), "{first} {options}");
+            if !is_stopped {
+                fs.unmount().unwrap();
+                let said = debugfs(&image, &["show_super_stats -h"]);
+                assert!(said.contains("with errors"), "{said}");
+                assert!(!said.contains("First orphan inode"), "{said}");
+            }
         }
     }
 }
