@@ -80,16 +80,16 @@ impl Ext4 {
         }
     }
 
-    /// Frees an inode that lost its last name, unless it is open.
-    fn clear_up(&self, ino: u32) -> Result<()> {
+    /// Frees an inode that lost its last name, unless it is open. If that fails, the inode stays an
+    /// orphan, which the next mount frees: its name is gone all the same (`ext4_evict_inode`).
+    fn clear_up(&self, ino: u32) {
         let is_left = {
             let shard = self.engine.inodes.look(ino.into());
             shard.inodes.get(&ino).is_some_and(|cached| cached.inode.links() == 0)
         };
         if is_left && !self.engine.opens.is_open(ino.into()) {
-            return self.engine.evict(ino);
+            let _ = self.engine.evict(ino);
         }
-        Ok(())
     }
 
     fn target(&self, ino: u32) -> Result<Vec<u8>> {
@@ -207,13 +207,15 @@ impl FileSystem for Ext4 {
     fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
         let ino = self.engine.unlink(narrow(parent)?, name)?;
         self.names_changed(parent)?;
-        Ok(self.clear_up(ino)?)
+        self.clear_up(ino);
+        Ok(())
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
         let ino = self.engine.rmdir(narrow(parent)?, name)?;
         self.names_changed(parent)?;
-        Ok(self.clear_up(ino)?)
+        self.clear_up(ino);
+        Ok(())
     }
 
     fn rename(
@@ -229,10 +231,8 @@ impl FileSystem for Ext4 {
         let replaced = self.engine.rename(from, to, flags)?;
         self.names_changed(parent)?;
         self.names_changed(new_parent)?;
-        match replaced {
-            Some(replaced) => Ok(self.clear_up(replaced)?),
-            None => Ok(()),
-        }
+        replaced.into_iter().for_each(|replaced| self.clear_up(replaced));
+        Ok(())
     }
 
     fn open(&self, ino: Ino) -> vfs::Result<()> {
@@ -259,8 +259,8 @@ impl FileSystem for Ext4 {
         if was_cut {
             self.engine.write_ahead(number);
         }
-        if self.engine.opens.release(ino) && self.clear_up(number).is_err() {
-            // It stays in the list of orphans: the next mount frees it.
+        if self.engine.opens.release(ino) {
+            self.clear_up(number);
         }
     }
 
