@@ -90,6 +90,17 @@ impl<T: ?Sized> PerCoreRwLock<T> {
         PerCoreReadGuard { of: self, _way: way, _held: self.held() }
     }
 
+    /// Shares the value unless a writer has or awaits it now.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_read(&self) -> Option<PerCoreReadGuard<'_, T>> {
+        let way = match self.short.enter() {
+            Some(visit) => Way::Short { _visit: visit },
+            None => Way::Lock { _guard: self.lock.try_read()? },
+        };
+        Some(PerCoreReadGuard { of: self, _way: way, _held: self.held() })
+    }
+
     #[cold]
     fn read_by_lock(&self) -> Way<'_> {
         let guard = self.lock.read();

@@ -124,8 +124,8 @@ impl Session {
     }
 
     /// Serves until the file system is unmounted, a signal ends it, or a request panics. Except for
-    /// the last, it is then no longer in the tree, and the file system has everything that users
-    /// wrote.
+    /// the last, it is then no longer in the tree, the file system has everything that users wrote,
+    /// and nothing calls it any more.
     ///
     /// # Errors
     ///
@@ -138,9 +138,14 @@ impl Session {
         if signalled {
             // Makes the kernel write back what is in its page cache. A dead drive may refuse that.
             let _ = std::fs::File::open(&self.point).map(rustix::fs::syncfs);
+            // Since 6.18 the kernel does not wait for FUSE there (`SB_I_NO_DATA_INTEGRITY`), but
+            // for each file that it is to forget.
+            self.server.forget_all();
             mount::detach(&self.point);
-            // Files that are still open keep the connection up. Their users get ENOTCONN once we
-            // are gone.
+            // Files that are still open keep the connection up. What their users do from here on
+            // fails, and once we are gone with ENOTCONN: an fsync that succeeded while the volume
+            // is closed could be lost.
+            self.server.close();
             return Ok(Ended::Signalled);
         }
         for thread in self.threads {

@@ -29,6 +29,11 @@ pub struct LogSpace {
 /// An open handle, in the line of credits.
 const HANDLE: u64 = 1 << 32;
 
+/// No handle can be opened any more, but what was done is committed.
+const CLOSED: u64 = 1;
+/// Nothing is committed any more, either.
+const ABORTED: u64 = 2;
+
 /// Blocks of a transaction where there is no log to bound it.
 const UNLOGGED_MAX: u32 = 1 << 14;
 
@@ -51,8 +56,8 @@ pub(crate) struct Area<K> {
     /// Blocks of the log that are neither used nor reserved by a transaction. Only closing lowers
     /// it, when no handle is open; so room that a handle has found stays.
     room: Line,
-    /// Whether the journal was aborted.
-    aborted: Line,
+    /// [`CLOSED`], [`ABORTED`], or 0. Closed with the gate, so that no handle is open then.
+    stopped: Line,
     /// What the running transaction has.
     pub(crate) running: Mutex<Running<K>>,
     /// Room in the log, and what is in it.
@@ -147,7 +152,7 @@ impl<K> Area<K> {
             credits: Line::new(0),
             state_lock: None,
             room: Line::new(log.free.into()),
-            aborted: Line::new(0),
+            stopped: Line::new(0),
             running: Mutex::ranked(Rank::Meta, "running transaction", Running::new(tid)).keyed(key),
             log: Mutex::ranked(Rank::Log, "journal log", log).keyed(key),
             turns: Mutex::ranked(Rank::Commit, "journal turns", turns).keyed(key),
@@ -168,12 +173,29 @@ impl<K> Area<K> {
 
     /// Fails if the journal was aborted.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.aborted.load() == 0 { Ok(()) } else { Err(Error::Aborted) }
+        if self.stopped.load() == ABORTED { Err(Error::Aborted) } else { Ok(()) }
+    }
+
+    /// Fails if no handle may be opened. The caller has the gate.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.stopped.load() {
+            0 => Ok(()),
+            CLOSED => Err(Error::Closed),
+            _ => Err(Error::Aborted),
+        }
+    }
+
+    /// No handle is open when this returns, and none will be.
+    pub(crate) fn close(&self) {
+        let _gate = self.gate.write();
+        if self.stopped.load() == 0 {
+            self.stopped.store(CLOSED);
+        }
     }
 
     /// Stops it.
     pub(crate) fn abort(&self, error: &Error) {
-        self.aborted.store(1);
+        self.stopped.store(ABORTED);
         self.turns.lock().failed = Some(error.clone());
         self.ended.notify_all();
     }

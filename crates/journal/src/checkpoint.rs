@@ -242,8 +242,11 @@ impl<C: Client> Journal<C> {
 
     /// Commits everything, brings it home and closes the log in good order, for unmount: there is
     /// nothing to recover, and the next mount goes on with the next number, since blocks of this
-    /// one's are still in the log. The caller has no handle and opens none any more.
+    /// one's are still in the log. The caller has no handle; from here on opening one fails
+    /// ([`Error::Closed`](crate::Error::Closed)), or a commit could end in a log that says it is
+    /// empty.
     pub fn close(&self) -> Result<()> {
+        self.areas.iter().for_each(Area::close);
         self.bring_home()?;
         let next = self.areas.iter().map(|area| area.log.lock().next);
         let Some(next) = next.reduce(|last, next| if next.is_after(last) { next } else { last })

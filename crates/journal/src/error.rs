@@ -23,6 +23,9 @@ pub enum Error {
         /// Blocks of a transaction.
         max: u32,
     },
+    /// The journal was closed: no operation begins any more.
+    #[error("the journal is closed")]
+    Closed,
     /// An earlier error has stopped the journal: nothing more is committed.
     #[error("the journal was aborted")]
     Aborted,
@@ -59,6 +62,7 @@ impl Error {
             Self::Corrupt(_) => Errno::UCLEAN,
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::TooLarge { .. } => Errno::NOSPC,
+            Self::Closed => Errno::IO,
             Self::Aborted => Errno::ROFS,
             Self::Io(error) => io_errno(error),
         }

@@ -65,8 +65,8 @@ impl<C: Client> Journal<C> {
     ) -> Result<(PerCoreReadGuard<'j, Tid>, Tid)> {
         cores::may_sleep();
         loop {
-            area.check()?;
             let gate = area.gate.read();
+            area.check_open()?;
             match area.join(credits)? {
                 Room::Enough => {
                     let tid = *gate;

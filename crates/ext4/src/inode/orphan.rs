@@ -67,6 +67,13 @@ impl Orphans {
         self.list.contains_key(&ino) || self.slots.contains_key(&ino)
     }
 
+    /// All that are in the list.
+    pub(crate) fn all(&self) -> Vec<Ino> {
+        let mut all: Vec<_> = self.list.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Notes what the orphan file has.
     pub(crate) fn found(&mut self, slot: Slot) {
         self.slots.insert(slot.ino, slot);

@@ -72,15 +72,27 @@ impl Engine {
         self.commit()
     }
 
-    /// Syncs, and leaves the volume marked as clean.
+    /// Syncs, and leaves the volume marked as clean. Calls that other threads make meanwhile fail,
+    /// or what they made durable stays so.
     pub(crate) fn unmount(&self) -> Result<()> {
         self.check_usable()?;
-        // The log of a volume that is marked clean is not read: it must be empty.
-        let done = self
-            .sync_all()
-            .and_then(|()| self.journal.close().map_err(Into::into))
-            .and_then(|()| self.mark(true));
+        self.free_orphans();
+        let synced = self.sync_all();
+        // Nothing new begins, and the journal ends what has begun: the log of a volume that is
+        // marked clean is not read, so it must be empty, and stay so.
         self.set_health(Health::Gone);
-        done
+        synced
+            .and_then(|()| self.journal.close().map_err(Into::into))
+            .and_then(|()| self.mark(true))
+    }
+
+    /// Frees the inodes that only open files have kept, which nobody uses any more. Those that
+    /// cannot be freed stay in the list.
+    fn free_orphans(&self) {
+        let orphans = self.orphans.lock().all();
+        for ino in orphans {
+            self.opens.forget(ino.into());
+            let _ = self.evict(ino);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! errors do to the volume.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use drive::{Drive, Fault, FaultOn, Status};
 use ext4::{Ext4, MountOptions};
@@ -133,10 +133,10 @@ fn a_corrupt_orphan_is_no_reason_not_to_mount() {
             let list = format!("ssv last_orphan {first}");
             debugfs(&image, &["unlink orphan", "sif <12> links_count 0", more, &list]);
             let fs = mount(&image, options);
-            let told = Arc::new(Mutex::new(Vec::new()));
+            let told = Arc::new(cores::Mutex::named("told", Vec::new()));
             let tell = told.clone();
-            fs.report_to(Arc::new(move |what| tell.lock().unwrap().push(what.to_owned())));
-            let said = told.lock().unwrap().join("\n");
+            fs.report_to(Arc::new(move |what| tell.lock().push(what.to_owned())));
+            let said = told.lock().join("\n");
             assert!(said.contains("list of orphans"), "{first}: {said}");
             let made = fs.create(fs.root(), b"new", 0o644, Creator::default());
             assert_eq!(errno(made), is_stopped.then_some(Errno::ROFS), "{first} {options}");

@@ -132,3 +132,48 @@ fn directories_move_between_directories() {
     drop(fs);
     image.assert_clean("moved");
 }
+
+/// Whatever other threads do while a volume is unmounted, an fsync that succeeded holds, and the
+/// volume is clean.
+#[test]
+fn what_is_durable_stays_so_while_a_volume_is_unmounted() {
+    let policies = ["jbd2", "ijournal", "grouped", "zjournal", "zgrouped"];
+    for (round, policy) in policies.into_iter().cycle().take(20).enumerate() {
+        let image = Image::new(64);
+        let options = format!("journal={policy}").parse().unwrap();
+        let fs = Arc::new(Ext4::mount(image.drive(), &options).unwrap());
+        let write = |me: usize| {
+            let fs = fs.clone();
+            move || {
+                let mut durable = Vec::new();
+                for n in 0.. {
+                    let name = format!("{me}-{n}").into_bytes();
+                    let made = fs.create(fs.root(), &name, 0o644, Creator::default());
+                    let Ok(ino) = made.map(|attr| attr.ino) else { break };
+                    let is_written = fs.write(ino, 0, &[me as u8 + 1; 5000]).is_ok();
+                    if !is_written || fs.fsync(ino, false).is_err() {
+                        break;
+                    }
+                    durable.push(name);
+                }
+                durable
+            }
+        };
+        let writers: Vec<_> =
+            (0..THREADS).map(|me| cores::spawn("writer", None, write(me))).collect();
+        cores::sleep(3_000_000 + round as u64 * 700_000);
+        fs.unmount().unwrap();
+        let durable: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        drop(fs);
+        image.assert_clean(policy);
+        let fs = image.mount();
+        for (me, names) in durable.iter().enumerate() {
+            for name in names {
+                let ino = fs.lookup(fs.root(), name).unwrap().ino;
+                let mut found = [0; 5000];
+                assert_eq!(fs.read(ino, 0, &mut found).unwrap(), 5000);
+                assert!(found == [me as u8 + 1; 5000], "{policy} {me}");
+            }
+        }
+    }
+}

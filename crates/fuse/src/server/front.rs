@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cores::PerCoreRwLock;
+use cores::{PerCoreReadGuard, PerCoreRwLock};
 use vfs::Errno;
 
 use super::xattrs::put_sized;
@@ -26,13 +26,16 @@ pub(crate) struct Front {
     /// exchange waited for the lock in between. It cannot: such requests wait for data to be
     /// written back, a read-only volume has none before the exchange, and there is one exchange.
     now: PerCoreRwLock<Option<Server>>,
+    /// Every new request fails. Set before the lock is taken to close.
+    closing: AtomicBool,
     panicked: Arc<AtomicBool>,
 }
 
 impl Front {
     pub(crate) fn new(server: Server) -> Self {
         let panicked = server.panicked.clone();
-        Self { now: PerCoreRwLock::named("fuse front", Some(server)), panicked }
+        let now = PerCoreRwLock::named("fuse front", Some(server));
+        Self { now, closing: AtomicBool::new(false), panicked }
     }
 
     /// Serves one request. Returns the header of the reply, if the operation has a reply.
@@ -47,11 +50,31 @@ impl Front {
             });
             return Some(reply.finish(request.header.unique, done));
         }
-        match &*self.now.read() {
-            Some(server) => server.answer(request, reply),
-            None if matches!(opcode, op::FORGET | op::BATCH_FORGET) => None,
-            None => Some(reply.finish(request.header.unique, Err(Errno::IO))),
+        match self.current().as_deref() {
+            Some(Some(server)) => server.answer(request, reply),
+            _ if matches!(opcode, op::FORGET | op::BATCH_FORGET) => None,
+            _ => Some(reply.finish(request.header.unique, Err(Errno::IO))),
         }
+    }
+
+    /// The current server; `None` once it is to be closed, without a wait: a request under way may
+    /// wait for this one's answer.
+    fn current(&self) -> Option<PerCoreReadGuard<'_, Option<Server>>> {
+        if self.closing.load(Ordering::Acquire) {
+            return None;
+        }
+        match self.now.try_read() {
+            Some(now) => Some(now),
+            None if self.closing.load(Ordering::Acquire) => None,
+            None => Some(self.now.read()),
+        }
+    }
+
+    /// Ends the service: when this returns, no request is under way, and all that still come fail.
+    /// No thread that answers requests may wait here.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+        *self.now.write() = None;
     }
 
     /// Replaces the server by one of the volume mounted for writing. No request is under way
