@@ -85,7 +85,7 @@ impl<T: ?Sized> PerCoreRwLock<T> {
         self.place.check(self.lock.name());
         let way = match self.short.enter() {
             Some(visit) => Way::Short { _visit: visit },
-            None => self.read_by_lock(),
+            None => self.by_lock(self.lock.read()),
         };
         PerCoreReadGuard { of: self, _way: way, _held: self.held() }
     }
@@ -96,14 +96,14 @@ impl<T: ?Sized> PerCoreRwLock<T> {
     pub fn try_read(&self) -> Option<PerCoreReadGuard<'_, T>> {
         let way = match self.short.enter() {
             Some(visit) => Way::Short { _visit: visit },
-            None => Way::Lock { _guard: self.lock.try_read()? },
+            None => self.by_lock(self.lock.try_read()?),
         };
         Some(PerCoreReadGuard { of: self, _way: way, _held: self.held() })
     }
 
+    /// The way of a reader that has the lock proper.
     #[cold]
-    fn read_by_lock(&self) -> Way<'_> {
-        let guard = self.lock.read();
+    fn by_lock<'a>(&'a self, guard: RwLockReadGuard<'a, ()>) -> Way<'a> {
         self.short.open();
         Way::Lock { _guard: guard }
     }

@@ -56,7 +56,8 @@ pub(crate) struct Area<K> {
     /// Blocks of the log that are neither used nor reserved by a transaction. Only closing lowers
     /// it, when no handle is open; so room that a handle has found stays.
     room: Line,
-    /// [`CLOSED`], [`ABORTED`], or 0. Closed with the gate, so that no handle is open then.
+    /// [`CLOSED`], [`ABORTED`], or 0. Changed within `turns`; closed with the gate, so that no
+    /// handle is open then.
     stopped: Line,
     /// What the running transaction has.
     pub(crate) running: Mutex<Running<K>>,
@@ -188,6 +189,7 @@ impl<K> Area<K> {
     /// No handle is open when this returns, and none will be.
     pub(crate) fn close(&self) {
         let _gate = self.gate.write();
+        let _turns = self.turns.lock();
         if self.stopped.load() == 0 {
             self.stopped.store(CLOSED);
         }
@@ -195,8 +197,10 @@ impl<K> Area<K> {
 
     /// Stops it.
     pub(crate) fn abort(&self, error: &Error) {
+        let mut turns = self.turns.lock();
         self.stopped.store(ABORTED);
-        self.turns.lock().failed = Some(error.clone());
+        turns.failed = Some(error.clone());
+        drop(turns);
         self.ended.notify_all();
     }
 

@@ -41,8 +41,10 @@ impl Front {
     /// Serves one request. Returns the header of the reply, if the operation has a reply.
     pub(crate) fn answer(&self, request: &Request<'_>, reply: &mut Reply<'_>) -> Option<OutHeader> {
         let opcode = request.header.opcode;
-        if opcode == op::GETXATTR && self.with(|server| server.is_to_reopen(request)) == Some(true)
-        {
+        let now = self.current();
+        let server = now.as_deref().and_then(Option::as_ref);
+        if opcode == op::GETXATTR && server.is_some_and(|server| server.is_to_reopen(request)) {
+            drop(now);
             let done = catch_unwind(AssertUnwindSafe(|| self.reopen(request, reply)));
             let done = done.unwrap_or_else(|_| {
                 self.panicked.store(true, Ordering::Release);
@@ -50,10 +52,10 @@ impl Front {
             });
             return Some(reply.finish(request.header.unique, done));
         }
-        match self.current().as_deref() {
-            Some(Some(server)) => server.answer(request, reply),
-            _ if matches!(opcode, op::FORGET | op::BATCH_FORGET) => None,
-            _ => Some(reply.finish(request.header.unique, Err(Errno::IO))),
+        match server {
+            Some(server) => server.answer(request, reply),
+            None if matches!(opcode, op::FORGET | op::BATCH_FORGET) => None,
+            None => Some(reply.finish(request.header.unique, Err(Errno::IO))),
         }
     }
 
