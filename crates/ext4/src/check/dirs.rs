@@ -6,12 +6,13 @@ use rustc_hash::FxHashSet;
 use vfs::FileKind;
 
 use super::Checker;
+use crate::dir::entries::{block_count, dir_block};
 use crate::error::{Error, Result};
+use crate::inode::cached::Inode;
 use crate::ondisk::dirent::{Dirent, Dirents};
 use crate::ondisk::features::Incompat;
 use crate::ondisk::inode::Flags;
 use crate::ondisk::{FsBlock, Ino, LINK_MAX, ROOT_INO};
-use crate::reader::inode::Inode;
 
 /// One directory while its records are read.
 struct Listing {
@@ -62,19 +63,16 @@ impl Checker {
                 return Ok(Vec::new());
             };
             self.dots(&mut listing, ino, found);
-            for area in &areas {
+            for area in areas {
                 self.records(&dir, area, dir.at, &mut listing)?;
             }
             return Ok(listing.below);
         }
-        for block in 0..self.reader.dir_blocks(&dir) {
-            let read = self.reader.dir_block(&dir, block);
-            match self.sound(&*place, read)? {
-                Some(Some(found)) => self.records(&dir, &found.buf, found.at, &mut listing)?,
-                Some(None) => {
-                    self.find(&*place, "directory", format!("a hole at block {block}"), "none");
-                }
-                None => {}
+        for block in 0..block_count(&self.reader.sb, &dir) {
+            let read = dir_block(&self.reader, &dir, block);
+            if let Some((at, block)) = self.sound(&*place, read)? {
+                let bytes = &block[..self.reader.sb.block_size as usize];
+                self.records(&dir, bytes, at, &mut listing)?;
             }
         }
         for dot in [&b"."[..], b".."] {

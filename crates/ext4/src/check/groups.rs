@@ -1,12 +1,15 @@
 //! Groups: their descriptors first; their bitmaps and counts last, when all claims are known.
 
 use super::Checker;
+use crate::blocks::{Blocks, Kind};
+use crate::dir::entries::block_count;
 use crate::error::{Error, Result};
+use crate::inode::cached::Inode;
+use crate::inode::map::find;
 use crate::ondisk::features::{Compat, Incompat};
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
 use crate::ondisk::superblock::STATE_CLEAN;
 use crate::ondisk::{FsBlock, Group, bitmap, orphan};
-use crate::reader::map::Place;
 
 impl Checker {
     /// Checks all descriptors and claims the volume's own blocks. `None` stands for a descriptor
@@ -31,7 +34,7 @@ impl Checker {
             ];
             let mut usable = true;
             for (start, count, what) in parts {
-                match self.reader.check_blocks(start, count, what) {
+                match self.reader.sb.check_blocks(start, count, what, at) {
                     Ok(()) => {
                         (start..start + count).for_each(|block| self.claim_own(group, block, what));
                     }
@@ -53,7 +56,7 @@ impl Checker {
             return Ok(());
         }
         let (at, what) = (self.reader.sb.raw.mmp_block.get(), "superblock.s_mmp_block");
-        let on_volume = self.reader.check_blocks(at, 1, what);
+        let on_volume = self.reader.sb.check_blocks(at, 1, what, at);
         if self.sound("superblock", on_volume)?.is_some() {
             self.claim_own(self.reader.sb.group_of(at), at, what);
         }
@@ -99,21 +102,21 @@ impl Checker {
             }
         } else {
             let at = raw.block_bitmap();
-            let block = self.reader.block(at, "block bitmap")?;
+            let block = self.reader.block(at, Kind::Bitmap)?;
             for bit in 0..bits {
-                let (found, right) = (bitmap::test(&block, bit), bitmap::test(claimed, bit));
+                let (found, right) = (bitmap::test(&block[..], bit), bitmap::test(claimed, bit));
                 if found != right {
                     let found = format!("bit {bit} {}", u8::from(found));
                     wrong.push(("block bitmap", found, right.into()));
                 }
             }
-            let padded = (bits..sb.block_size * 8).all(|bit| bitmap::test(&block, bit));
+            let padded = (bits..sb.block_size * 8).all(|bit| bitmap::test(&block[..], bit));
             if !padded {
                 wrong.push(("block bitmap padding", "free bits behind the last".into(), 1));
             }
             if let Some(seed) = sb.checksums.seed() {
                 let mask = if sb.desc_size > 32 { !0 } else { 0xffff };
-                let right = bitmap::checksum(seed, &block, sb.clusters_per_group) & mask;
+                let right = bitmap::checksum(seed, &block[..], sb.clusters_per_group) & mask;
                 if raw.block_bitmap_csum() & mask != right {
                     let found = raw.block_bitmap_csum().to_string();
                     wrong.push(("group_desc.bg_block_bitmap_csum", found, right));
@@ -133,14 +136,14 @@ impl Checker {
         }
         let at = raw.inode_bitmap();
         let sb = &self.reader.sb;
-        let block = self.reader.block(at, "inode bitmap")?;
+        let block = self.reader.block(at, Kind::Bitmap)?;
         let behind = sb.inodes_per_group..sb.block_size * 8;
-        if !behind.into_iter().all(|bit| bitmap::test(&block, bit)) {
+        if !behind.into_iter().all(|bit| bitmap::test(&block[..], bit)) {
             return Err(Error::corrupt("inode bitmap padding", at, 0, 1));
         }
         if let Some(seed) = sb.checksums.seed() {
             let mask = if sb.desc_size > 32 { !0 } else { 0xffff };
-            let right = bitmap::checksum(seed, &block, sb.inodes_per_group) & mask;
+            let right = bitmap::checksum(seed, &block[..], sb.inodes_per_group) & mask;
             let found = raw.inode_bitmap_csum() & mask;
             if found != right {
                 return Err(Error::checksum("group_desc.bg_inode_bitmap_csum", at, found, right));
@@ -185,22 +188,23 @@ impl Checker {
         }
         let read = self.reader.inode(file);
         let Some(inode) = self.sound("orphan file", read)? else { return Ok(()) };
-        for block in 0..self.reader.dir_blocks(&inode) {
+        for block in 0..block_count(&self.reader.sb, &inode) {
             let found = self.orphan_block(&inode, block);
             self.sound("orphan file", found)?;
         }
         Ok(())
     }
 
-    fn orphan_block(&mut self, file: &crate::reader::inode::Inode, block: u32) -> Result<()> {
-        let Place::At(at) = self.reader.locate(file, block)?.place else {
+    fn orphan_block(&mut self, file: &Inode, block: u32) -> Result<()> {
+        let Some(at) = find(&self.reader, file, block)?.written_at(block) else {
             return Err(file.corrupt("orphan file", format!("a hole at block {block}"), "none"));
         };
-        let buf = self.reader.block(at, "orphan file")?;
+        let block = self.reader.block(at, Kind::Contents)?;
+        let bytes = self.reader.sb.bytes(&block);
         if let Some(seed) = file.seed {
-            orphan::verify(&buf, seed, at)?;
+            orphan::verify(bytes, seed, at)?;
         }
-        self.orphans.extend(orphan::inos(&buf, at)?.map(|(_, ino)| ino));
+        self.orphans.extend(orphan::inos(bytes, at)?.map(|(_, ino)| ino));
         Ok(())
     }
 }

@@ -2,15 +2,17 @@
 
 use super::claims::Owner;
 use super::{Checker, Seen};
+use crate::blocks::{Blocks, Kind};
 use crate::error::Result;
+use crate::inode::cached::Inode;
+use crate::inode::xattr;
 use crate::ondisk::extent::{DEPTH_MAX, Node};
 use crate::ondisk::features::Incompat;
 use crate::ondisk::group::{INODE_UNINIT, RawGroupDesc};
 use crate::ondisk::indirect::{DIRECT, number};
 use crate::ondisk::inode::{Flags, RawInode};
-use crate::ondisk::xattr::{self, BLOCK_FIRST};
+use crate::ondisk::xattr::header;
 use crate::ondisk::{FsBlock, Group, Ino, RESIZE_INO, ROOT_INO, bitmap};
-use crate::reader::inode::Inode;
 use vfs::FileKind;
 
 /// What the map of a file has.
@@ -45,7 +47,7 @@ impl Checker {
         let bits = match never {
             true => None,
             false => {
-                let read = self.reader.block(raw.inode_bitmap(), "inode bitmap");
+                let read = self.reader.block(raw.inode_bitmap(), Kind::Bitmap);
                 self.sound(&*place, read)?
             }
         };
@@ -58,7 +60,7 @@ impl Checker {
             dirs += u32::from(
                 self.inodes.get(&ino).is_some_and(|seen| seen.kind == FileKind::Directory),
             );
-            let marked = bits.as_ref().is_some_and(|bits| bitmap::test(bits, index));
+            let marked = bits.as_ref().is_some_and(|bits| bitmap::test(&bits[..], index));
             if bits.is_some() && marked != (is_used || is_reserved) {
                 let found = format!("inode {ino} {}", u8::from(marked));
                 self.find(&*place, "inode bitmap", found, u8::from(!marked));
@@ -88,9 +90,9 @@ impl Checker {
         }
         let read = self.reader.read_inode(ino);
         let Some(inode) = self.sound(&*place, read)? else { return Ok(true) };
-        let seen = Seen { kind: inode.kind, links: links.into(), named: 0, reached: false };
+        let seen = Seen { kind: inode.kind(), links: links.into(), named: 0, reached: false };
         self.inodes.insert(ino, seen);
-        match inode.kind {
+        match inode.kind() {
             FileKind::Directory => self.counts.dirs += 1,
             _ => self.counts.files += 1,
         }
@@ -106,7 +108,7 @@ impl Checker {
         self.sound(&*place, walked)?;
         let attributes = self.attributes(inode, &mut mapped.owner);
         self.sound(&*place, attributes)?;
-        if inode.kind == FileKind::Symlink {
+        if inode.kind() == FileKind::Symlink {
             let target = self.reader.read_link(inode);
             self.sound(&*place, target)?;
         }
@@ -127,7 +129,7 @@ impl Checker {
         let block_size = u64::from(self.reader.sb.block_size);
         let size = inode.raw.size();
         let is_behind = inode.flags().intersects(Flags::VERITY | Flags::INLINE_DATA);
-        let wrong = match inode.kind {
+        let wrong = match inode.kind() {
             FileKind::Directory if !is_behind => size != end * block_size,
             FileKind::Regular if !is_behind && inode.ino != RESIZE_INO => {
                 size.div_ceil(block_size) < end
@@ -142,9 +144,9 @@ impl Checker {
 
     /// Follows an inode's map.
     fn map(&mut self, inode: &Inode, mapped: &mut Mapped) -> Result<()> {
-        let has_map = match inode.kind {
+        let has_map = match inode.kind() {
             FileKind::Regular | FileKind::Directory => true,
-            FileKind::Symlink => !self.reader.is_fast_symlink(inode),
+            FileKind::Symlink => !inode.is_fast_symlink(&self.reader.sb),
             _ => false,
         };
         if !has_map || inode.flags().contains(Flags::INLINE_DATA) {
@@ -196,9 +198,9 @@ impl Checker {
         }
         let each = self.reader.sb.block_size / 4;
         let span = u64::from(each).pow(level - 1);
-        let block = self.reader.block(at, "inode.i_block")?;
+        let block = self.reader.block(at, Kind::Numbers)?;
         for slot in 0..each {
-            let below = number(&block, slot);
+            let below = number(&block[..], slot);
             if below != 0 {
                 self.indirect(inode, below, level - 1, first + u64::from(slot) * span, mapped)?;
             }
@@ -230,8 +232,9 @@ impl Checker {
             if !self.claim_node(inode, mapped, index.child)? {
                 continue;
             }
-            let block = self.reader.extent_block(inode, index.child)?;
-            let below = Node::parse(&block, Some(node.depth - 1), index.child)?;
+            let block = self.reader.block(index.child, Kind::Extents(inode.seed))?;
+            let block = self.reader.sb.bytes(&block);
+            let below = Node::parse(block, Some(node.depth - 1), index.child)?;
             let first = below.index(0).map(|first| first.block);
             if first != Some(index.block) {
                 let found = first.map_or("no slot".into(), |first| first.to_string());
@@ -242,7 +245,7 @@ impl Checker {
                     found,
                 );
             }
-            self.extents(inode, &block, Some(node.depth - 1), index.child, mapped)?;
+            self.extents(inode, block, Some(node.depth - 1), index.child, mapped)?;
         }
         Ok(())
     }
@@ -263,7 +266,7 @@ impl Checker {
         start: FsBlock,
         count: u64,
     ) -> Result<bool> {
-        self.reader.check_blocks(start, count, "block of a file")?;
+        self.reader.sb.check_blocks(start, count, "block of a file", start)?;
         let twice = self.claims.inode(&self.reader.sb, &mut mapped.owner, start, count);
         if let Some(block) = twice {
             let found = format!("block {block}, which is claimed already");
@@ -275,17 +278,14 @@ impl Checker {
 
     /// Checks an inode's attributes, and claims their block for the first who has it.
     fn attributes(&mut self, inode: &Inode, owner: &mut Owner) -> Result<()> {
-        for name in self.reader.list_xattrs(inode)? {
-            self.reader.get_xattr(inode, &name)?;
-        }
+        xattr::check(&self.reader, inode)?;
         let at = inode.raw.file_acl();
         if at == 0 {
             return Ok(());
         }
-        let block = self.reader.xattr_block(at)?;
-        xattr::entries(&block, BLOCK_FIRST, at)?;
+        let block = self.reader.block(at, Kind::Xattrs)?;
         owner.clusters += 1;
-        let refcount = xattr::header(&block, at)?.refcount.get();
+        let refcount = header(&block[..], at)?.refcount.get();
         let shared = self.shared.entry(at).or_insert((refcount, 0));
         shared.1 += 1;
         if shared.1 == 1 {

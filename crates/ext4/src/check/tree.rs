@@ -3,13 +3,15 @@
 use rustc_hash::FxHashSet;
 
 use super::Checker;
+use crate::dir::entries::{block_count, dir_block};
+use crate::dir::htree::{Level, root};
 use crate::error::Result;
+use crate::inode::cached::Inode;
 use crate::ondisk::FileBlock;
 use crate::ondisk::dirent::Dirents;
 use crate::ondisk::hash::Hasher;
-use crate::ondisk::htree::{self, Node, Place};
+use crate::ondisk::htree::Place;
 use crate::ondisk::inode::Flags;
-use crate::reader::inode::Inode;
 
 /// A tree while it is walked.
 struct Walk<'a> {
@@ -42,18 +44,11 @@ impl Checker {
         if !flags.contains(Flags::INDEX) || flags.intersects(Flags::CASEFOLD | Flags::ENCRYPT) {
             return Ok(());
         }
-        let (root, at) = self.reader.tree_block(dir, 0)?;
-        let info = htree::info(&root, self.reader.deepest_tree(), at)?;
-        let hasher = self.reader.hasher(info.hash_version);
-        if hasher.hash(b"").is_none() {
-            let found = info.hash_version;
-            return Err(dir.corrupt("dx_root_info.hash_version", found, "0, 1 or 2"));
-        }
+        let (at, block, hasher, levels) = root(&self.reader, dir)?;
         let mut walk = Walk { dir, hasher, seen: FxHashSet::from_iter([0]) };
-        let node = Node::parse(&root, Place::Root, self.reader.has_checksums(), at)?;
-        let all = Span { low: 0, high: None };
-        self.node(&mut walk, &node, info.indirect_levels, all)?;
-        let blocks = self.reader.dir_blocks(dir) as usize;
+        let root = Level { at, place: Place::Root, block, slot: 0 };
+        self.node(&mut walk, &root, levels, Span { low: 0, high: None })?;
+        let blocks = block_count(&self.reader.sb, dir) as usize;
         if walk.seen.len() != blocks {
             let allowed = format!("all {blocks} blocks of the directory");
             return Err(dir.corrupt("dx_root", format!("{} blocks", walk.seen.len()), allowed));
@@ -61,7 +56,9 @@ impl Checker {
         Ok(())
     }
 
-    fn node(&self, walk: &mut Walk<'_>, node: &Node<'_>, levels: u8, span: Span) -> Result<()> {
+    fn node(&self, walk: &mut Walk<'_>, level: &Level, levels: u8, span: Span) -> Result<()> {
+        let sb = &self.reader.sb;
+        let node = level.node(sb, walk.dir)?;
         for slot in 0..node.len() {
             let Some(child) = node.entry(slot) else { break };
             if !walk.seen.insert(child.block) {
@@ -70,18 +67,18 @@ impl Checker {
             let low = if slot == 0 { span.low } else { child.hash };
             let high = node.entry(slot + 1).map(|next| next.hash).or(span.high);
             let span = Span { low, high };
-            let (below, at) = self.reader.tree_block(walk.dir, child.block)?;
+            let (at, block) = dir_block(&self.reader, walk.dir, child.block)?;
             if levels > 0 {
-                let node = Node::parse(&below, Place::Node, self.reader.has_checksums(), at)?;
-                self.node(walk, &node, levels - 1, span)?;
+                let below = Level { at, place: Place::Node, block, slot: 0 };
+                self.node(walk, &below, levels - 1, span)?;
                 continue;
             }
-            for dirent in Dirents::new(&below, at) {
+            for dirent in Dirents::new(sb.bytes(&block), at) {
                 let dirent = dirent?;
-                let hash = walk.hasher.hash(dirent.name).filter(|_| dirent.ino != 0);
-                if let Some(hash) = hash.filter(|hash| !span.has(hash.major)) {
+                let hash = walk.hasher.hash(dirent.name).major;
+                if dirent.ino != 0 && !span.has(hash) {
                     let name = String::from_utf8_lossy(dirent.name);
-                    let found = format!("hash {:#x} of '{name}'", hash.major);
+                    let found = format!("hash {hash:#x} of '{name}'");
                     let allowed = format!("{:#x} up to {:#x?}", span.low, span.high);
                     return Err(walk.dir.corrupt("dx_entry.hash", found, allowed));
                 }

@@ -7,12 +7,13 @@
 use drive::{BLOCK_SIZE, Block};
 use vfs::FileKind;
 
+use crate::blocks::{Blocks, Kind, Walked};
 use crate::dir::htree::{self, is_indexed};
 use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
-use crate::inode::map::{self, Blocks};
+use crate::inode::map;
 use crate::mount::draft::Draft;
-use crate::mount::want::{Kind, Step};
+use crate::mount::want::{Halt, Step};
 use crate::ondisk::dirent::{self, Dirent, Dirents, TAIL, record_len};
 use crate::ondisk::extent::Extent;
 use crate::ondisk::features::Compat;
@@ -46,26 +47,36 @@ pub(crate) fn block_count(sb: &Superblock, inode: &Inode) -> FileBlock {
 }
 
 /// Block `index` of a directory, which has no holes.
-pub(crate) fn dir_block(
-    blocks: &impl Blocks,
+pub(crate) fn dir_block<B: Blocks>(
+    blocks: &B,
     inode: &Inode,
     index: FileBlock,
-) -> Step<(FsBlock, Block)> {
-    let Some(at) = map::find(blocks, inode, index)?.at(index) else {
-        let error = Error::corrupt("directory", u64::from(index), "a hole", "a block");
-        return Err(error.into());
+) -> Walked<(FsBlock, Block), B> {
+    let Some(at) = map::find(blocks, inode, index)?.written_at(index) else {
+        let found = format_args!("a hole at block {index}");
+        return Err(inode.corrupt("directory", found, "a block").into());
     };
     Ok((at, blocks.block(at, Kind::Dir(inode.seed))?))
 }
 
 /// Finds `name`.
-pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Option<Found>> {
+pub(crate) fn find<B: Blocks>(blocks: &B, inode: &Inode, name: &[u8]) -> Walked<Option<Found>, B> {
     let is_dots = matches!(name, b"." | b"..");
     if !is_dots && is_indexed(blocks.sb(), inode) {
         return htree::find(blocks, inode, name);
     }
     // These are in block 0, and no tree knows them.
     let count = if is_dots { 1 } else { block_count(blocks.sb(), inode) };
+    find_before(blocks, inode, name, count)
+}
+
+/// Finds `name` in the first `count` blocks, one by one.
+pub(crate) fn find_before<B: Blocks>(
+    blocks: &B,
+    inode: &Inode,
+    name: &[u8],
+    count: FileBlock,
+) -> Walked<Option<Found>, B> {
     for index in 0..count {
         let (at, block) = dir_block(blocks, inode, index)?;
         if let Some(found) = find_in(blocks.sb().bytes(&block), at, name)? {
@@ -75,8 +86,8 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Opt
     Ok(None)
 }
 
-/// Finds `name` in block `at`.
-pub(super) fn find_in(block: &[u8], at: FsBlock, name: &[u8]) -> Result<Option<Found>> {
+/// Finds `name` in block `at`, or in the part of it that has records.
+pub(crate) fn find_in(block: &[u8], at: FsBlock, name: &[u8]) -> Result<Option<Found>> {
     let mut before = None;
     for dirent in Dirents::new(block, at) {
         let Dirent { offset, ino, name: found, .. } = dirent?;
@@ -89,7 +100,7 @@ pub(super) fn find_in(block: &[u8], at: FsBlock, name: &[u8]) -> Result<Option<F
 }
 
 /// Whether a directory has no entries but `.` and `..`.
-pub(crate) fn is_empty(blocks: &impl Blocks, inode: &Inode) -> Step<bool> {
+pub(crate) fn is_empty(blocks: &impl Blocks<Stop = Halt>, inode: &Inode) -> Step<bool> {
     for index in 0..block_count(blocks.sb(), inode) {
         let (at, block) = dir_block(blocks, inode, index)?;
         for dirent in Dirents::new(blocks.sb().bytes(&block), at) {

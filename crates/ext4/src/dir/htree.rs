@@ -3,13 +3,12 @@
 use drive::Block;
 use smallvec::SmallVec;
 
+use crate::blocks::{Blocks, Walked};
 use crate::dir::entries::{Found, dir_block, find_in};
 use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
-use crate::inode::map::Blocks;
-use crate::mount::want::Step;
 use crate::ondisk::features::{Compat, Incompat};
-use crate::ondisk::hash::{HALF_MD4, Hasher, NameHash, TEA};
+use crate::ondisk::hash::{HALF_MD4, Hasher, TEA};
 use crate::ondisk::htree::{self, Entry, Node, Place};
 use crate::ondisk::inode::Flags;
 use crate::ondisk::superblock::Superblock;
@@ -33,7 +32,9 @@ pub(crate) struct Path {
 
 /// Whether a directory's names are found through a tree.
 pub(crate) fn is_indexed(sb: &Superblock, inode: &Inode) -> bool {
-    inode.raw.flags().contains(Flags::INDEX) && sb.compat.contains(Compat::DIR_INDEX)
+    // Trees of directories that ignore case hash other forms of their names.
+    let flags = inode.flags() & (Flags::INDEX | Flags::CASEFOLD);
+    flags == Flags::INDEX && sb.compat.contains(Compat::DIR_INDEX)
 }
 
 /// Levels of nodes below the root, at most (`ext4_dir_htree_level`).
@@ -48,15 +49,8 @@ pub(crate) fn default_version(sb: &Superblock) -> u8 {
 
 /// How names are hashed by `version`, which block `at` says.
 pub(crate) fn hasher(sb: &Superblock, version: u8, at: FsBlock) -> Result<Hasher> {
-    if version > TEA {
-        return Err(Error::corrupt("dx_root_info.hash_version", at, version, "0, 1 or 2"));
-    }
-    Ok(Hasher { version, unsigned: sb.unsigned_hash(), seed: sb.hash_seed() })
-}
-
-/// The hash of `name`, by a version that is known.
-pub(crate) fn hash(hasher: &Hasher, name: &[u8]) -> NameHash {
-    hasher.hash(name).unwrap_or(NameHash { major: 0, minor: 0 })
+    Hasher::new(version, sb.unsigned_hash(), sb.hash_seed())
+        .ok_or_else(|| Error::corrupt("dx_root_info.hash_version", at, version, "0, 1 or 2"))
 }
 
 impl Level {
@@ -67,7 +61,10 @@ impl Level {
 }
 
 /// The hash of a directory's tree, and how many levels its root says there are below it.
-pub(crate) fn root(blocks: &impl Blocks, inode: &Inode) -> Step<(FsBlock, Block, Hasher, u8)> {
+pub(crate) fn root<B: Blocks>(
+    blocks: &B,
+    inode: &Inode,
+) -> Walked<(FsBlock, Block, Hasher, u8), B> {
     let (at, block) = dir_block(blocks, inode, 0)?;
     let info = htree::info(blocks.sb().bytes(&block), deepest(blocks.sb()), at)?;
     let hasher = hasher(blocks.sb(), info.hash_version, at)?;
@@ -75,11 +72,11 @@ pub(crate) fn root(blocks: &impl Blocks, inode: &Inode) -> Step<(FsBlock, Block,
 }
 
 /// The way to the first leaf that may have names with the hash that `wanted` says.
-pub(crate) fn walk(
-    blocks: &impl Blocks,
+pub(crate) fn walk<B: Blocks>(
+    blocks: &B,
     inode: &Inode,
     wanted: impl FnOnce(&Hasher) -> u32,
-) -> Step<Path> {
+) -> Walked<Path, B> {
     let (at, block, hasher, below) = root(blocks, inode)?;
     let hash = wanted(&hasher);
     let mut levels = SmallVec::new();
@@ -105,7 +102,7 @@ fn child(node: &Node<'_>, slot: usize, at: FsBlock) -> Result<Entry> {
 impl Path {
     /// Goes to the leaf that follows in the order of hashes. The lowest hash that it may have; bit
     /// 0 is set if the leaf in front of it has the same. `None` at the end.
-    pub(crate) fn next(&mut self, blocks: &impl Blocks, inode: &Inode) -> Step<Option<u32>> {
+    pub(crate) fn next<B: Blocks>(&mut self, blocks: &B, inode: &Inode) -> Walked<Option<u32>, B> {
         let mut depth = self.levels.len();
         let next = loop {
             let Some(above) = depth.checked_sub(1) else { return Ok(None) };
@@ -130,10 +127,10 @@ impl Path {
 
 /// Finds `name`, which is neither `.` nor `..`, through the tree. Names with one hash may continue
 /// in the leaves that follow.
-pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, name: &[u8]) -> Step<Option<Found>> {
+pub(crate) fn find<B: Blocks>(blocks: &B, inode: &Inode, name: &[u8]) -> Walked<Option<Found>, B> {
     let mut wanted = 0;
     let mut path = walk(blocks, inode, |hasher| {
-        wanted = hash(hasher, name).major;
+        wanted = hasher.hash(name).major;
         wanted
     })?;
     let mut left = crate::dir::entries::block_count(blocks.sb(), inode);

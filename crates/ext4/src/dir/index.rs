@@ -4,11 +4,12 @@
 use drive::Block;
 use vfs::FileKind;
 
+use crate::blocks::Kind;
 use crate::dir::entries::{Gap, area, dir_block, find_gap_in};
 use crate::dir::htree::{self as tree, Path, deepest, default_version, walk};
 use crate::error::Error;
 use crate::mount::draft::Draft;
-use crate::mount::want::{Kind, Step};
+use crate::mount::want::Step;
 use crate::ondisk::dirent::{self, Dirents, record_len};
 use crate::ondisk::hash::Hasher;
 use crate::ondisk::htree::{self, Entry, Place};
@@ -55,7 +56,7 @@ fn records(block: &[u8], from: usize, at: FsBlock, hasher: &Hasher) -> Step<Vec<
         let dirent = dirent?;
         if dirent.ino != 0 && dirent.offset >= from {
             found.push(Record {
-                hash: tree::hash(hasher, dirent.name).major,
+                hash: hasher.hash(dirent.name).major,
                 ino: dirent.ino,
                 file_type: dirent.file_type,
                 name: dirent.name.to_vec(),
@@ -92,7 +93,7 @@ impl Draft<'_, '_> {
         let needed = record_len(name.len());
         let mut hash = 0;
         let path = walk(self, inode, |hasher| {
-            hash = tree::hash(hasher, name).major;
+            hash = hasher.hash(name).major;
             hash
         })?;
         let (at, block) = dir_block(self, inode, path.leaf)?;
@@ -245,7 +246,8 @@ mod tests {
         let mixed: Vec<usize> = [[8; 14].as_slice(), &[250; 15]].concat();
         assert_eq!(of(&mixed), 21);
         let block = packed(&[record(8), record(9)], 4084, 4096);
-        let back = records(&block[..], 0, 0, &Hasher { version: 1, unsigned: false, seed: [0; 4] });
+        let hasher = Hasher::new(1, false, [0; 4]).unwrap();
+        let back = records(&block[..], 0, 0, &hasher);
         let names: Vec<usize> = back.unwrap_or_default().iter().map(|r| r.name.len()).collect();
         assert_eq!(names, [8, 9]);
     }

@@ -3,14 +3,14 @@
 //! of a name's hash, so it stays good while leaves are split and the tree grows. Other directories
 //! are listed block by block, and a cookie is the byte behind an entry.
 
-use vfs::{DirEntry, FileKind};
+use drive::Block;
+use vfs::DirEntry;
 
+use crate::blocks::{Blocks, Walked};
 use crate::dir::entries::{block_count, dir_block};
 use crate::dir::htree::{self, default_version, hasher, is_indexed, walk};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::inode::cached::Inode;
-use crate::inode::map::Blocks;
-use crate::mount::want::Step;
 use crate::ondisk::FsBlock;
 use crate::ondisk::dirent::{Dirent, Dirents};
 use crate::ondisk::features::Compat;
@@ -22,13 +22,31 @@ const DOTS: u64 = 2;
 /// The hash itself has 31 + 32 bits, as many as a cookie can have.
 const COUNT_BITS: u32 = 6;
 
-/// Some entries of a directory from cookie `from` on; the cookie to go on from, if there may be
-/// more.
-pub(crate) fn list(
-    blocks: &impl Blocks,
-    inode: &Inode,
-    from: u64,
-) -> Step<(Vec<DirEntry>, Option<u64>)> {
+/// Some entries of a directory; the cookie to go on from, if there may be more.
+pub(crate) type Listed = (Vec<DirEntry>, Option<u64>);
+
+/// Passes the entries that `list` has from cookie `from` on to `emit` until it returns false.
+pub(crate) fn emit_all<E>(
+    mut from: u64,
+    emit: &mut dyn FnMut(DirEntry) -> bool,
+    mut list: impl FnMut(u64) -> Result<Listed, E>,
+) -> Result<(), E> {
+    loop {
+        let (entries, next) = list(from)?;
+        for entry in entries {
+            if !emit(entry) {
+                return Ok(());
+            }
+        }
+        match next {
+            Some(next) => from = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Some entries from cookie `from` on.
+pub(crate) fn list<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walked<Listed, B> {
     let sb = blocks.sb();
     let is_one_block = sb.compat.contains(Compat::DIR_INDEX) && block_count(sb, inode) == 1;
     match is_indexed(sb, inode) || is_one_block {
@@ -38,27 +56,30 @@ pub(crate) fn list(
     }
 }
 
-fn entry(dirent: &Dirent<'_>, next: u64) -> DirEntry {
-    DirEntry {
-        name: dirent.name.to_vec(),
-        ino: dirent.ino.into(),
-        kind: FileKind::from_dirent_type(dirent.file_type).unwrap_or(FileKind::Regular),
-        next,
-    }
+/// The entry of a record in block `at`, with cookie `next` behind it.
+pub(crate) fn entry<B: Blocks>(
+    blocks: &B,
+    dirent: &Dirent<'_>,
+    at: FsBlock,
+    next: u64,
+) -> Walked<DirEntry, B> {
+    dirent.check_name(at)?;
+    let kind = blocks.kind_of(dirent)?;
+    Ok(DirEntry { name: dirent.name.to_vec(), ino: dirent.ino.into(), kind, next })
 }
 
 fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-fn dots(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
+fn dots<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walked<Listed, B> {
     let (at, block) = dir_block(blocks, inode, 0)?;
     let mut entries = Vec::new();
     for dirent in Dirents::new(blocks.sb().bytes(&block), at).take(DOTS as usize) {
         let dirent = dirent?;
         let next = dirent.name.len() as u64;
         if is_dots(dirent.name) && next > from {
-            entries.push(entry(&dirent, next));
+            entries.push(entry(blocks, &dirent, at, next)?);
         }
     }
     Ok((entries, Some(DOTS)))
@@ -70,12 +91,12 @@ fn cookie_of(major: u32) -> u64 {
 }
 
 /// The entries of one leaf, and of those behind it that have names with the same hash.
-fn by_hash(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
+fn by_hash<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walked<Listed, B> {
     let sb = blocks.sb();
     let mut names = Names { entries: Vec::new(), from };
     if !is_indexed(sb, inode) {
         let (at, block) = dir_block(blocks, inode, 0)?;
-        names.add(sb.bytes(&block), at, &hasher(sb, default_version(sb), at)?)?;
+        names.add(blocks, (at, &block), &hasher(sb, default_version(sb), at)?)?;
         return Ok((names.sorted(), None));
     }
     let major = (((from - DOTS) >> 32) as u32) << 1;
@@ -83,7 +104,7 @@ fn by_hash(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry
     let mut path = walk(blocks, inode, |_| major)?;
     let next = loop {
         let (at, block) = dir_block(blocks, inode, path.leaf)?;
-        names.add(sb.bytes(&block), at, &hasher)?;
+        names.add(blocks, (at, &block), &hasher)?;
         match path.next(blocks, inode)? {
             None => break None,
             Some(hash) if hash & 1 == 1 => {}
@@ -106,13 +127,19 @@ struct Names {
 }
 
 impl Names {
-    fn add(&mut self, block: &[u8], at: FsBlock, hasher: &Hasher) -> Result<()> {
-        for dirent in Dirents::new(block, at) {
+    fn add<B: Blocks>(
+        &mut self,
+        blocks: &B,
+        (at, block): (FsBlock, &Block),
+        hasher: &Hasher,
+    ) -> Walked<(), B> {
+        for dirent in Dirents::new(blocks.sb().bytes(block), at) {
             let dirent = dirent?;
             if dirent.ino != 0 && !is_dots(dirent.name) {
-                let hash = htree::hash(hasher, dirent.name);
+                let hash = hasher.hash(dirent.name);
                 let minor = u64::from(hash.minor >> COUNT_BITS << COUNT_BITS);
-                self.entries.push((cookie_of(hash.major) + minor, entry(&dirent, 0)));
+                let entry = entry(blocks, &dirent, at, 0)?;
+                self.entries.push((cookie_of(hash.major) + minor, entry));
             }
         }
         Ok(())
@@ -136,7 +163,7 @@ impl Names {
 }
 
 /// The entries of one block of a directory, from byte `from` of the directory on.
-fn by_place(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntry>, Option<u64>)> {
+pub(crate) fn by_place<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walked<Listed, B> {
     let (sb, size) = (blocks.sb(), u64::from(blocks.sb().block_size));
     let index = (from / size).min(u32::MAX.into()) as u32;
     if index >= block_count(sb, inode) {
@@ -149,7 +176,7 @@ fn by_place(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntr
         let dirent = dirent?;
         let here = start + dirent.offset as u64;
         if dirent.ino != 0 && here >= from {
-            entries.push(entry(&dirent, here + dirent.rec_len as u64));
+            entries.push(entry(blocks, &dirent, at, here + dirent.rec_len as u64)?);
         }
     }
     Ok((entries, Some(start + size)))
@@ -157,6 +184,8 @@ fn by_place(blocks: &impl Blocks, inode: &Inode, from: u64) -> Step<(Vec<DirEntr
 
 #[cfg(test)]
 mod tests {
+    use vfs::FileKind;
+
     use super::*;
 
     #[test]

@@ -105,7 +105,7 @@ impl Engine {
                 draft.add_link(parent)?;
             }
             let inode = draft.inode(ino)?;
-            Ok(inode.attr(ino, 0, draft.volume().sb.block_size))
+            Ok(inode.attr(0, draft.volume().sb.block_size))
         })
     }
 
@@ -117,7 +117,7 @@ impl Engine {
             let ino = draft.make_inode(parent, &new)?;
             draft.inode_mut(ino)?.raw.links_count = 0.into();
             draft.add_orphan(ino)?;
-            Ok(draft.inode(ino)?.attr(ino, 0, draft.volume().sb.block_size))
+            Ok(draft.inode(ino)?.attr(0, draft.volume().sb.block_size))
         })?;
         self.opens.open_nameless(attr.ino, true);
         Ok(attr)
@@ -141,7 +141,7 @@ impl Engine {
             let now = draft.now;
             draft.inode_mut(ino)?.raw.set_ctime(now);
             let promised = draft.cached(ino)?.promised;
-            Ok(draft.inode(ino)?.attr(ino, promised, draft.volume().sb.block_size))
+            Ok(draft.inode(ino)?.attr(promised, draft.volume().sb.block_size))
         })
     }
 
@@ -214,7 +214,8 @@ impl Draft<'_, '_> {
         let rest = vec![0; engine.inode_size() - GOOD_OLD_SIZE - extra];
         self.note_old_attributes(ino, rest.len())?;
         let seed = engine.sb.checksums.inode_seed(ino, raw.generation.get());
-        self.put_inode(ino, Inode { raw, rest: Arc::from(rest), size: 0, seed });
+        let (at, _) = engine.inode_slot(ino)?;
+        self.put_inode(ino, Inode { ino, at, raw, rest: Arc::from(rest), size: 0, seed });
         if new.kind == FileKind::Symlink {
             self.init_symlink(ino, new.target)?;
         }

@@ -52,7 +52,7 @@ pub(crate) fn dirty_among(
     engine: &Engine,
     shard: &Shard,
     ino: Ino,
-    blocks: &Range<u64>,
+    blocks: Range<u64>,
 ) -> impl Iterator<Item = Range<u64>> {
     let each = engine.sb.blocks_per_page();
     let pages = blocks.start / each..blocks.end.div_ceil(each);
@@ -63,7 +63,7 @@ pub(crate) fn dirty_among(
 
 /// How many these are.
 pub(crate) fn count_dirty(engine: &Engine, shard: &Shard, ino: Ino, blocks: &Range<u64>) -> u64 {
-    dirty_among(engine, shard, ino, blocks).map(|blocks| blocks.end - blocks.start).sum()
+    dirty_among(engine, shard, ino, blocks.clone()).map(|blocks| blocks.end - blocks.start).sum()
 }
 
 impl Map for FileMap<'_> {

@@ -5,7 +5,7 @@ mod direct;
 mod fallocate;
 mod map;
 pub(crate) mod read_write;
-mod seek;
+pub(crate) mod seek;
 mod small;
 pub(crate) mod truncate;
 pub(crate) mod write_back;

@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use vfs::{Errno, Seek};
 
-use crate::error::Result;
-use crate::file::map::{dirty_among, file_block};
+use crate::blocks::{Blocks, Walked};
+use crate::error::{Error, Result};
+use crate::file::map::dirty_among;
 use crate::file::read_write::check_regular;
-use crate::inode::cached::{Inode, Shard};
-use crate::inode::map::{self, Mapped};
+use crate::inode::cached::Inode;
+use crate::inode::map;
 use crate::mount::engine::Engine;
-use crate::mount::want::Step;
-use crate::ondisk::Ino;
+use crate::ondisk::{FileBlock, Ino};
 
 impl Engine {
     /// `SEEK_DATA` and `SEEK_HOLE`.
@@ -20,57 +20,53 @@ impl Engine {
         self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
             check_regular(inode)?;
-            if offset >= inode.size {
-                return Err(Errno::NXIO.into());
-            }
-            let size = u64::from(self.sb.block_size);
-            let blocks = offset / size..inode.size.div_ceil(size);
-            match (self.next(shard, ino, inode, blocks, seek)?, seek) {
-                (Some(block), _) => Ok((block * size).clamp(offset, inode.size)),
-                (None, Seek::Hole) => Ok(inode.size),
-                (None, Seek::Data) => Err(Errno::NXIO.into()),
-            }
+            find(self, inode, offset, seek, |blocks| dirty_among(self, shard, ino, blocks))
         })
     }
+}
 
-    /// The first of `blocks` that is data, or a hole.
-    fn next(
-        &self,
-        shard: &Shard,
-        ino: Ino,
-        inode: &Inode,
-        blocks: Range<u64>,
-        seek: Seek,
-    ) -> Step<Option<u64>> {
-        let mut at = blocks.start;
-        while at < blocks.end {
-            let (end, is_written) = match map::find(self, inode, file_block(at)?)? {
-                Mapped::Extent(extent) => (extent.end(), !extent.unwritten),
-                Mapped::Hole(end) => (end, false),
-            };
-            let end = end.min(blocks.end);
-            let found = match (seek, is_written) {
-                (Seek::Data, true) => Some(at),
-                (Seek::Data, false) => {
-                    dirty_among(self, shard, ino, &(at..end)).next().map(|dirty| dirty.start)
-                }
-                (Seek::Hole, true) => None,
-                (Seek::Hole, false) => {
-                    let mut clean = at;
-                    for dirty in dirty_among(self, shard, ino, &(at..end)) {
-                        if dirty.start > clean {
-                            break;
-                        }
-                        clean = dirty.end;
+/// The first byte from `offset` on that is data, or in a hole. `dirty` are the blocks among others
+/// that memory has something for, in order.
+pub(crate) fn find<B: Blocks, D: Iterator<Item = Range<u64>>>(
+    blocks: &B,
+    inode: &Inode,
+    offset: u64,
+    seek: Seek,
+    dirty: impl Fn(Range<u64>) -> D,
+) -> Walked<u64, B> {
+    if offset >= inode.size {
+        return Err(Error::Posix(Errno::NXIO).into());
+    }
+    let size = u64::from(blocks.sb().block_size);
+    let last = inode.size.div_ceil(size);
+    let mut at = offset / size;
+    while at < last {
+        let Ok(block) = FileBlock::try_from(at) else { break };
+        let found = map::find(blocks, inode, block)?;
+        let end = found.end().min(last);
+        let is_written = found.written_at(block).is_some();
+        let found = match (seek, is_written) {
+            (Seek::Data, true) => Some(at),
+            (Seek::Data, false) => dirty(at..end).next().map(|dirty| dirty.start),
+            (Seek::Hole, true) => None,
+            (Seek::Hole, false) => {
+                let mut clean = at;
+                for dirty in dirty(at..end) {
+                    if dirty.start > clean {
+                        break;
                     }
-                    (clean < end).then_some(clean)
+                    clean = dirty.end;
                 }
-            };
-            if found.is_some() {
-                return Ok(found);
+                (clean < end).then_some(clean)
             }
-            at = end;
+        };
+        if let Some(block) = found {
+            return Ok((block * size).clamp(offset, inode.size));
         }
-        Ok(None)
+        at = end;
+    }
+    match seek {
+        Seek::Hole => Ok(inode.size),
+        Seek::Data => Err(Error::Posix(Errno::NXIO).into()),
     }
 }

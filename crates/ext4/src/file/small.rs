@@ -10,12 +10,13 @@ use drive::{Block, Blocks as DriveBlocks, Lba};
 use vfs::file::Miss;
 use vfs::op::look;
 
+use crate::blocks::Blocks;
 use crate::error::Result;
 use crate::file::map::{FileMap, file_block};
 use crate::inode::cached::{Inode, Shard};
 use crate::inode::map;
 use crate::mount::engine::Engine;
-use crate::mount::want::Step;
+use crate::mount::want::{Halt, Step};
 use crate::ondisk::{FsBlock, Ino};
 
 /// Pages that are put together at once.
@@ -105,7 +106,7 @@ impl Engine {
 /// Blocks that pages which now become clean have been promised in vain, as they lie behind the end
 /// of the file. `inode` has been changed as it will be.
 pub(super) fn promised_in_vain(
-    blocks: &impl map::Blocks,
+    blocks: &impl Blocks<Stop = Halt>,
     shard: &Shard,
     (ino, inode): (Ino, &Inode),
     pages: &[(u64, Block)],

@@ -22,12 +22,13 @@ use vfs::FileKind;
 use vfs::op::Work;
 use zerocopy::IntoBytes;
 
+use crate::blocks::{Blocks, Kind};
 use crate::inode::cached::{Cached, Inode};
-use crate::inode::map::{Blocks, Mapped, find};
+use crate::inode::map::{Mapped, find};
 use crate::mount::draft::{Changes, Draft};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
-use crate::mount::want::{Kind, Step};
+use crate::mount::want::Step;
 use crate::ondisk::Ino;
 use crate::ondisk::extent::{Extent, RawExtent};
 use crate::ondisk::inode::fields_len;

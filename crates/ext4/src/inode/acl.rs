@@ -5,10 +5,10 @@ use vfs::acl::{self, Acl, Holder, Which, encode};
 use vfs::{Errno, FileKind, XattrMode};
 
 use crate::error::{Error, Result};
+use crate::inode::cached::Inode;
 use crate::inode::xattr;
 use crate::mount::draft::{Draft, ino as narrow};
 use crate::mount::want::{Halt, Step};
-use crate::ondisk::Ino;
 use crate::ondisk::xattr::{ACL_ACCESS, ACL_DEFAULT};
 
 use vfs::op::Stop;
@@ -29,21 +29,19 @@ fn index_of(which: Which) -> u8 {
     }
 }
 
-/// Decodes the stored list of inode `ino`.
-pub(crate) fn decode(value: &[u8], ino: Ino) -> Result<Acl> {
-    acl::decode(value).map_err(|what| {
-        let found = format!("{what} in inode {ino}");
-        Error::corrupt("ext4_acl", 0_u64, found, "a version 1 list that is complete")
-    })
+/// Decodes a stored list of `inode`.
+pub(crate) fn decode(value: &[u8], inode: &Inode) -> Result<Acl> {
+    let corrupt = |what| inode.corrupt("ext4_acl", what, "a version 1 list that is complete");
+    acl::decode(value).map_err(corrupt)
 }
 
 impl Holder for Draft<'_, '_> {
     type Error = Halt;
 
     fn acl(&mut self, ino: vfs::Ino, which: Which) -> Step<Option<Acl>> {
-        let ino = narrow(ino)?;
-        let stored = xattr::stored(self, self.inode(ino)?, index_of(which), b"")?;
-        Ok(stored.map(|value| decode(&value, ino)).transpose()?)
+        let inode = self.inode(narrow(ino)?)?;
+        let stored = xattr::stored(self, inode, index_of(which), b"")?;
+        Ok(stored.map(|value| decode(&value, inode)).transpose()?)
     }
 
     fn put_acl(&mut self, ino: vfs::Ino, which: Which, acl: Option<&Acl>) -> Step<()> {

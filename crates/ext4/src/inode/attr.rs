@@ -15,7 +15,7 @@ impl Engine {
             if cached.inode.links() == 0 && !self.opens.is_open(ino.into()) {
                 return Err(Errno::NOENT.into());
             }
-            Ok(cached.inode.attr(ino, cached.promised, self.sb.block_size))
+            Ok(cached.inode.attr(cached.promised, self.sb.block_size))
         })
     }
 

@@ -51,6 +51,9 @@ pub(crate) struct Cached {
 /// An inode's fields, and the extended attributes behind them.
 #[derive(Clone)]
 pub(crate) struct Inode {
+    pub(crate) ino: Ino,
+    /// The block of the inode table that has it.
+    pub(crate) at: FsBlock,
     /// `size()` of it is `i_disksize`: how far contents are on the drive.
     pub(crate) raw: RawInode,
     /// Bytes behind the fields, up to `s_inode_size`.
@@ -114,7 +117,7 @@ impl Inode {
         }
         let seed = sb.checksums.inode_seed(ino, raw.generation.get());
         let rest = bytes[inode::fields_len(bytes, at)?.min(bytes.len())..].into();
-        Ok(Self { size: raw.size(), raw, rest, seed })
+        Ok(Self { ino, at, size: raw.size(), raw, rest, seed })
     }
 
     /// Writes the inode into its `slot` of the table, which is `s_inode_size` long. What the list
@@ -126,6 +129,11 @@ impl Inode {
         slot[at..].copy_from_slice(&self.rest);
         slot[DTIME_AT..DTIME_AT + 4].copy_from_slice(&kept);
         set_dtime(slot, self.seed, dtime);
+    }
+
+    /// `i_flags`.
+    pub(crate) fn flags(&self) -> Flags {
+        self.raw.flags()
     }
 
     /// Type of file; checked when it was read.
@@ -140,12 +148,29 @@ impl Inode {
 
     /// Whether its contents are found by an extent tree.
     pub(crate) fn has_extents(&self) -> bool {
-        self.raw.flags().contains(Flags::EXTENTS)
+        self.flags().contains(Flags::EXTENTS)
     }
 
-    /// Whether its target is in the inode itself (`ext4_inode_is_fast_symlink`).
-    pub(crate) fn is_fast_symlink(&self) -> bool {
-        self.kind() == FileKind::Symlink && !self.has_extents() && self.size < 60
+    /// Whether a symlink's target is in `i_block` (`ext4_inode_is_fast_symlink`): then it has no
+    /// blocks of its own.
+    pub(crate) fn is_fast_symlink(&self, sb: &Superblock) -> bool {
+        let cluster = u64::from(sb.block_size / 512) * u64::from(sb.cluster_ratio);
+        let for_attributes = if self.raw.file_acl() == 0 { 0 } else { cluster };
+        self.kind() == FileKind::Symlink
+            && self.size < inode::I_BLOCK_SIZE as u64
+            && self.raw.sectors(sb.block_size) == for_attributes
+            && !self.flags().intersects(Flags::INLINE_DATA | Flags::EXTENTS)
+    }
+
+    /// Something about this inode that no ext4 writes.
+    #[cold]
+    pub(crate) fn corrupt(
+        &self,
+        structure: &'static str,
+        found: impl std::fmt::Display,
+        allowed: impl ToString,
+    ) -> Error {
+        Error::corrupt(structure, self.at, format!("{found} in inode {}", self.ino), allowed)
     }
 
     /// Adds blocks of the file system to `i_blocks`.
@@ -162,8 +187,8 @@ impl Inode {
     }
 
     /// Its attributes. Dirty pages without a block count as if they had one.
-    pub(crate) fn attr(&self, ino: Ino, promised: u64, block_size: u32) -> Attr {
-        let attr = self.raw.attr(ino, self.kind(), block_size);
+    pub(crate) fn attr(&self, promised: u64, block_size: u32) -> Attr {
+        let attr = self.raw.attr(self.ino, self.kind(), block_size);
         let blocks = attr.blocks + promised * u64::from(block_size / 512);
         Attr { size: self.size, blocks, ..attr }
     }

@@ -1,9 +1,10 @@
 //! Inserting extents (`ext4_ext_insert_extent`): merged with a neighbour where possible; a full
 //! node is split, and a full root becomes a level deeper.
 
+use crate::blocks::Kind;
 use crate::error::Error;
 use crate::mount::draft::Draft;
-use crate::mount::want::{Kind, Step};
+use crate::mount::want::Step;
 use crate::ondisk::extent::{
     self, DEPTH_MAX, Extent, Index, LEN_MAX, Node, capacity, emit_inner, emit_leaf,
 };

@@ -1,23 +1,13 @@
 //! Where the blocks of a file are: looking them up in its extent tree.
 
-use drive::Block;
 use vfs::Errno;
 
+use crate::blocks::{Blocks, Kind, Walked};
 use crate::error::Error;
 use crate::inode::cached::Inode;
-use crate::mount::want::{Kind, Step};
+use crate::mount::want::{Halt, Step};
 use crate::ondisk::extent::{Extent, Found, HOLE_END, Node};
-use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FileBlock, FsBlock};
-
-/// Metadata blocks as an operation sees them.
-pub(crate) trait Blocks {
-    /// The volume's superblock.
-    fn sb(&self) -> &Superblock;
-
-    /// The block `at`, if it is in memory.
-    fn block(&self, at: FsBlock, kind: Kind) -> Step<Block>;
-}
 
 /// What a block of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +19,19 @@ pub(crate) enum Mapped {
 }
 
 /// What `block` of the file is.
-pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, block: FileBlock) -> Step<Mapped> {
+pub(crate) fn find<B: Blocks>(blocks: &B, inode: &Inode, block: FileBlock) -> Walked<Mapped, B> {
     if !inode.has_extents() {
-        return Err(Error::unsupported("files without extents").into());
+        return blocks.find_indirect(inode, block);
     }
-    let (mut depth, mut at, mut end) = (None, 0, HOLE_END);
+    let (mut depth, mut at, mut end) = (None, inode.at, HOLE_END);
     let mut node_block;
     let mut bytes: &[u8] = &inode.raw.block;
     loop {
         let node = Node::parse(bytes, depth, at)?;
         match node.look(block, end) {
             Found::Extent(extent) => {
-                check_extent(blocks.sb(), &extent, at)?;
+                let len = extent.len.into();
+                blocks.sb().check_blocks(extent.start, len, "extent.ee_start", at)?;
                 return Ok(Mapped::Extent(extent));
             }
             Found::Hole(end) => return Ok(Mapped::Hole(end)),
@@ -54,18 +45,16 @@ pub(crate) fn find(blocks: &impl Blocks, inode: &Inode, block: FileBlock) -> Ste
 }
 
 /// Blocks of page `page` of a file that are holes.
-pub(crate) fn holes_in(blocks: &impl Blocks, inode: &Inode, page: u64) -> Step<u64> {
+pub(crate) fn holes_in(blocks: &impl Blocks<Stop = Halt>, inode: &Inode, page: u64) -> Step<u64> {
     let each = blocks.sb().blocks_per_page();
     let (mut at, end, mut holes) = (page * each, (page + 1) * each, 0);
     while at < end {
         let block = file_block(at)?;
-        at = match find(blocks, inode, block)? {
-            Mapped::Extent(extent) => extent.end(),
-            Mapped::Hole(next) => {
-                holes += next.min(end) - at;
-                next
-            }
-        };
+        let found = find(blocks, inode, block)?;
+        if let Mapped::Hole(next) = found {
+            holes += next.min(end) - at;
+        }
+        at = found.end();
     }
     Ok(holes)
 }
@@ -75,15 +64,15 @@ pub(crate) fn file_block(index: u64) -> Step<FileBlock> {
     FileBlock::try_from(index).map_err(|_| Error::Posix(Errno::FBIG).into())
 }
 
-fn check_extent(sb: &Superblock, extent: &Extent, at: FsBlock) -> Step<()> {
-    if sb.holds(extent.start, extent.len.into()) {
-        return Ok(());
-    }
-    let found = format!("{} blocks from {:#x}", extent.len, extent.start);
-    Err(Error::corrupt("extent.ee_start", at, found, "blocks of the volume").into())
-}
-
 impl Mapped {
+    /// The block behind the last one that is part of it.
+    pub(crate) fn end(&self) -> u64 {
+        match self {
+            Self::Extent(extent) => extent.end(),
+            Self::Hole(end) => *end,
+        }
+    }
+
     /// As [`Mapped::at`], if that has been written.
     pub(crate) fn written_at(&self, block: FileBlock) -> Option<FsBlock> {
         match self {

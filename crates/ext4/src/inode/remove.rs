@@ -1,8 +1,9 @@
 //! Removing extents (`ext4_ext_remove_space`), from the end of the range to its start, so that what
 //! is left is a file that a truncation has not yet finished.
 
+use crate::blocks::Kind;
 use crate::mount::draft::Draft;
-use crate::mount::want::{Kind, Step};
+use crate::mount::want::Step;
 use crate::ondisk::extent::{self, Extent, Index, Node, emit_inner, emit_leaf};
 use crate::ondisk::{FsBlock, Ino};
 

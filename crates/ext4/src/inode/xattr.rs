@@ -11,13 +11,13 @@ use std::sync::Arc;
 use drive::Block;
 use vfs::{Errno, XattrMode, check_xattr_name};
 
+use crate::blocks::{Blocks, Kind, Walked};
 use crate::error::{Error, Result};
 use crate::inode::acl::{decode, list_of};
 use crate::inode::cached::Inode;
-use crate::inode::map::Blocks;
 use crate::mount::draft::Draft;
 use crate::mount::engine::Engine;
-use crate::mount::want::{Kind, Step, Want};
+use crate::mount::want::{Step, Want};
 use crate::ondisk::xattr::{self, BLOCK_FIRST, Value, Xattr};
 use crate::ondisk::{FsBlock, Ino};
 
@@ -65,55 +65,94 @@ fn parse(area: &[u8], first: usize, at: FsBlock) -> Result<Vec<Attribute>> {
 /// The attributes in an inode.
 fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
     match xattr::in_inode(&inode.rest, 0) {
-        Some(area) => parse(area, 0, 0),
+        Some(area) => parse(area, 0, inode.at),
         None => Ok(Vec::new()),
     }
 }
 
-/// The attributes in an inode's block.
-fn in_block(blocks: &impl Blocks, inode: &Inode) -> Step<Vec<Attribute>> {
+/// Passes the attributes of an inode to `see`, those in the inode first, until it has an answer.
+pub(crate) fn search<B: Blocks, T>(
+    blocks: &B,
+    inode: &Inode,
+    mut see: impl FnMut(&Xattr<'_>) -> Walked<Option<T>, B>,
+) -> Walked<Option<T>, B> {
+    let mut search =
+        |list: Vec<Xattr<'_>>| list.iter().find_map(|xattr| see(xattr).transpose()).transpose();
+    if let Some(area) = xattr::in_inode(&inode.rest, 0)
+        && let Some(found) = search(xattr::entries(area, 0, inode.at)?)?
+    {
+        return Ok(Some(found));
+    }
     match inode.raw.file_acl() {
-        0 => Ok(Vec::new()),
+        0 => Ok(None),
         at => {
             let block = blocks.block(at, Kind::Xattrs)?;
-            Ok(parse(blocks.sb().bytes(&block), BLOCK_FIRST, at)?)
+            search(xattr::entries(blocks.sb().bytes(&block), BLOCK_FIRST, at)?)
         }
     }
 }
 
 /// The value of an attribute as it is stored.
-pub(crate) fn stored(
-    blocks: &impl Blocks,
+pub(crate) fn stored<B: Blocks>(
+    blocks: &B,
     inode: &Inode,
     index: u8,
     name: &[u8],
-) -> Step<Option<Vec<u8>>> {
-    let find = |list: Vec<Attribute>| list.into_iter().find(|known| known.is(index, name));
-    let found = match find(in_inode(inode)?) {
-        Some(found) => Some(found),
-        None => find(in_block(blocks, inode)?),
-    };
-    Ok(found.map(|found| found.value))
+) -> Walked<Option<Vec<u8>>, B> {
+    search(blocks, inode, |xattr| match (xattr.index, xattr.name) == (index, name) {
+        true => value(blocks, xattr).map(Some),
+        false => Ok(None),
+    })
+}
+
+fn value<B: Blocks>(blocks: &B, xattr: &Xattr<'_>) -> Walked<Vec<u8>, B> {
+    match xattr.value {
+        Value::Here(value) => Ok(value.to_vec()),
+        Value::Inode(ino, size) => blocks.value_inode(ino, size),
+    }
+}
+
+/// The value of an attribute as programs see it, from the one that is stored.
+fn shown(inode: &Inode, index: u8, value: Vec<u8>) -> Result<Vec<u8>> {
+    Ok(if list_of(index).is_some() { decode(&value, inode)?.to_xattr() } else { value })
+}
+
+/// The value of attribute `name`.
+pub(crate) fn get<B: Blocks>(blocks: &B, inode: &Inode, name: &[u8]) -> Walked<Vec<u8>, B> {
+    let (index, name) = split(inode, name, Errno::NODATA)?;
+    let value = stored(blocks, inode, index, name)?.ok_or(Error::Posix(Errno::NODATA))?;
+    Ok(shown(inode, index, value)?)
+}
+
+/// Full names of all attributes.
+pub(crate) fn list<B: Blocks>(blocks: &B, inode: &Inode) -> Walked<Vec<Vec<u8>>, B> {
+    let mut names = Vec::new();
+    search(blocks, inode, |xattr| {
+        let is_hidden = (xattr.index, xattr.name) == (xattr::SYSTEM, xattr::INLINE_DATA);
+        names.extend(xattr.full_name().filter(|_| !is_hidden));
+        Ok(None::<()>)
+    })?;
+    Ok(names)
+}
+
+/// Fails if an attribute of the inode is not what it should be.
+pub(crate) fn check<B: Blocks>(blocks: &B, inode: &Inode) -> Walked<(), B> {
+    let checked = search(blocks, inode, |xattr| {
+        shown(inode, xattr.index, value(blocks, xattr)?)?;
+        Ok(None::<()>)
+    });
+    checked.map(drop)
 }
 
 impl Engine {
     /// Value of attribute `name`.
     pub(crate) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.look(ino.into(), |shard| {
-            let inode = &shard.inode(ino)?.inode;
-            let (index, name) = split(inode, name, Errno::NODATA)?;
-            let value = stored(self, inode, index, name)?.ok_or(Errno::NODATA)?;
-            Ok(if list_of(index).is_some() { decode(&value, ino)?.to_xattr() } else { value })
-        })
+        self.look(ino.into(), |shard| get(self, &shard.inode(ino)?.inode, name))
     }
 
     /// Full names of all attributes.
     pub(crate) fn list_xattrs(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.look(ino.into(), |shard| {
-            let inode = &shard.inode(ino)?.inode;
-            let (here, there) = (in_inode(inode)?, in_block(self, inode)?);
-            Ok(here.iter().chain(&there).filter_map(|known| known.raw().full_name()).collect())
-        })
+        self.look(ino.into(), |shard| list(self, &shard.inode(ino)?.inode))
     }
 
     /// Sets attribute `name`, or removes it (`value: None`).
@@ -157,7 +196,7 @@ impl Draft<'_, '_> {
         mode: XattrMode,
     ) -> Step<()> {
         let inode = self.inode(ino)?;
-        let (mut here, mut there) = (in_inode(inode)?, in_block(self, inode)?);
+        let (mut here, mut there) = (in_inode(inode)?, self.xattrs_in_block(inode)?);
         let counts = (here.len(), there.len());
         let old = here.iter().chain(&there).find(|known| known.is(index, name));
         match (old, mode, value) {
@@ -188,6 +227,17 @@ impl Draft<'_, '_> {
         let now = self.now;
         self.inode_mut(ino)?.raw.set_ctime(now);
         Ok(())
+    }
+
+    /// The attributes in an inode's block.
+    fn xattrs_in_block(&self, inode: &Inode) -> Step<Vec<Attribute>> {
+        match inode.raw.file_acl() {
+            0 => Ok(Vec::new()),
+            at => {
+                let block = self.block_of(at, Kind::Xattrs)?;
+                Ok(parse(self.sb().bytes(&block), BLOCK_FIRST, at)?)
+            }
+        }
     }
 
     fn store_in_inode(&mut self, ino: Ino, list: &[Attribute]) -> Step<()> {

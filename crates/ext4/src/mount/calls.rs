@@ -5,14 +5,14 @@ use vfs::{
     SetAttr, StatFs, XattrMode,
 };
 
+use crate::blocks::{Blocks, Kind};
 use crate::dir::entries;
-use crate::dir::list::list;
+use crate::dir::list::{Listed, emit_all, list};
 use crate::dir::namei::NewInode;
 use crate::error::Result;
 use crate::inode::map;
 use crate::mount::draft::ino as narrow;
 use crate::mount::fs::Ext4;
-use crate::mount::want::Kind;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{NAME_MAX, ROOT_INO};
 
@@ -100,16 +100,16 @@ impl Ext4 {
                 return Err(Errno::INVAL.into());
             }
             let len = (inode.size as usize).min(symlink_max(&engine.sb));
-            if inode.is_fast_symlink() {
+            if inode.is_fast_symlink(&engine.sb) {
                 return Ok(inode.raw.block[..len].to_vec());
             }
             let at = map::find(engine, inode, 0)?.at(0).ok_or(Errno::UCLEAN)?;
-            let block = map::Blocks::block(engine, at, Kind::Table)?;
+            let block = engine.block(at, Kind::Contents)?;
             Ok(block[..len].to_vec())
         })
     }
 
-    fn entries(&self, dir: u32, from: u64) -> Result<(Vec<DirEntry>, Option<u64>)> {
+    fn entries(&self, dir: u32, from: u64) -> Result<Listed> {
         let engine = &*self.engine;
         engine.look(dir.into(), |shard| {
             let inode = &shard.inode(dir)?.inode;
@@ -304,19 +304,7 @@ impl FileSystem for Ext4 {
     ) -> vfs::Result<()> {
         self.check_usable()?;
         let ino = narrow(ino)?;
-        let mut at = from;
-        loop {
-            let (found, next) = self.entries(ino, at)?;
-            for entry in found {
-                if !emit(entry) {
-                    return Ok(());
-                }
-            }
-            match next {
-                Some(next) => at = next,
-                None => return Ok(()),
-            }
-        }
+        Ok(emit_all(from, emit, |from| self.entries(ino, from))?)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<Vec<u8>> {

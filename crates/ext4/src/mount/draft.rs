@@ -19,16 +19,16 @@ use vfs::{Errno, Timespec};
 
 use crate::alloc::groups::by_group;
 use crate::alloc::inodes::Number;
+use crate::blocks::{Blocks, Kind};
 use crate::error::{Error, Result};
 use crate::fsync::eligible::Mark;
 use crate::fsync::fast::Note;
 use crate::inode::cached::{Cached, Inode, Shard};
-use crate::inode::map::Blocks;
 use crate::inode::orphan::{Link, Orphans, Slot};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
 use crate::mount::options::Alloc;
-use crate::mount::want::{Kind, Step, Want};
+use crate::mount::want::{Halt, Step, Want};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Ino, ROOT_INO, bitmap, orphan};
 
@@ -468,6 +468,8 @@ impl Changes<'_> {
 }
 
 impl Blocks for Draft<'_, '_> {
+    type Stop = Halt;
+
     fn sb(&self) -> &Superblock {
         &self.changes.engine.sb
     }

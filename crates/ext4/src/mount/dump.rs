@@ -10,11 +10,13 @@ use queue::BlockQueue;
 use vfs::kind::{Error, Result};
 use vfs::record::{Record, Shape, Value};
 
-use crate::ondisk::dirent::Dirents;
+use crate::dir::entries::{block_count, dir_block};
+use crate::inode::map::{self, Mapped};
+use crate::inode::xattr;
+use crate::ondisk::dirent::{Dirent, Dirents};
 use crate::ondisk::inode::{Flags, RawInode};
 use crate::ondisk::superblock::RawSuperblock;
 use crate::ondisk::{Group, Ino, ROOT_INO};
-use crate::reader::map::Place;
 use crate::reader::{self, Reader};
 use crate::recover::with_log;
 
@@ -162,7 +164,7 @@ fn inode(reader: &Reader, ino: Ino) -> Result<Record> {
         checksum_lo checksum_hi);
     match reader.read_inode(ino) {
         Err(error) => drop(record.complain(&error)),
-        Ok(inode) => match reader.list_xattrs(&inode) {
+        Ok(inode) => match xattr::list(reader, &inode) {
             Ok(names) => {
                 let names = names.iter().map(|name| text(name).into()).collect();
                 record.put("xattrs", Value::List(names));
@@ -176,28 +178,23 @@ fn inode(reader: &Reader, ino: Ino) -> Result<Record> {
 /// Where a file's blocks are; holes are left out.
 fn extents(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
     let inode = reader.read_inode(ino)?;
-    if inode.flags().contains(Flags::INLINE_DATA) || reader.is_fast_symlink(&inode) {
+    if inode.flags().contains(Flags::INLINE_DATA) || inode.is_fast_symlink(&reader.sb) {
         return Ok(());
     }
     let mut block = 0_u64;
     // Blocks may be allocated behind the end.
     while let Ok(at) = u32::try_from(block) {
-        let run = reader.locate(&inode, at)?;
-        let (start, unwritten) = match run.place {
-            Place::Hole => {
-                block += run.len;
-                continue;
+        let found = map::find(reader, &inode, at)?;
+        if let Mapped::Extent(extent) = found {
+            let start = extent.start + u64::from(at - extent.block);
+            let mut record = Record::new("extent", Shape::Row);
+            record.put("file_block", block).put("blocks", found.end() - block).put("block", start);
+            record.put("unwritten", u8::from(extent.unwritten));
+            if !see(record) {
+                break;
             }
-            Place::Unwritten(start) => (start, 1_u8),
-            Place::At(start) => (start, 0),
-        };
-        let mut record = Record::new("extent", Shape::Row);
-        record.put("file_block", block).put("blocks", run.len).put("block", start);
-        record.put("unwritten", unwritten);
-        if !see(record) {
-            break;
         }
-        block += run.len;
+        block = found.end();
     }
     Ok(())
 }
@@ -298,8 +295,8 @@ fn images(found: &Transaction) -> impl Iterator<Item = Record> + '_ {
 fn dir(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
     let inode = reader.read_inode(ino)?;
     inode.check_directory()?;
-    let mut show = |bytes: &[u8], at: u64| -> bool {
-        for dirent in Dirents::new(bytes, at) {
+    let mut show = |at, records: &mut dyn Iterator<Item = crate::Result<Dirent<'_>>>| {
+        for dirent in records {
             let mut record = Record::new("dirent", Shape::Row);
             record.put("block", at);
             match dirent {
@@ -319,12 +316,15 @@ fn dir(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
     };
     if inode.flags().contains(Flags::INLINE_DATA) {
         let (_, areas) = reader.inline_records(&inode)?;
-        areas.iter().all(|area| show(area, inode.at));
+        areas.iter().all(|area| show(inode.at, &mut Dirents::new(area, inode.at)));
         return Ok(());
     }
-    for block in 0..reader.dir_blocks(&inode) {
-        let Some(found) = reader.dir_block(&inode, block)? else { continue };
-        if !show(&found.buf, found.at) {
+    for block in 0..block_count(&reader.sb, &inode) {
+        let goes_on = match dir_block(reader, &inode, block) {
+            Ok((at, block)) => show(at, &mut Dirents::new(reader.sb.bytes(&block), at)),
+            Err(error) => show(inode.at, &mut std::iter::once(Err(error))),
+        };
+        if !goes_on {
             break;
         }
     }

@@ -19,18 +19,18 @@ use vfs::{Budget, Clock, Errno, Health, PageCache, file};
 
 use crate::alloc::groups::{Bitmaps, Groups, fresh_block_bitmap, fresh_inode_bitmap};
 use crate::alloc::room::Room;
+use crate::blocks::{Blocks, Kind};
 use crate::error::{Error, Result};
 use crate::fsync::fast::Unsaid;
 use crate::inode::cached::{Cached, Inode, Shard};
-use crate::inode::map::Blocks;
 use crate::inode::names::{NameRoom, Names};
 use crate::inode::orphan::Orphans;
 use crate::mount::inject::Inject;
 use crate::mount::journal::{Client, Committed, Handle, Journal};
 use crate::mount::options::{Alloc, DataMode, Linux, MountOptions, OnError};
-use crate::mount::want::{Kind, Step, Want};
+use crate::mount::want::{Halt, Step, Want};
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Group, Ino, bitmap, dirent, extent, htree, xattr};
+use crate::ondisk::{FsBlock, Group, Ino, bitmap};
 
 /// All state of a mounted volume.
 pub(crate) struct Engine {
@@ -300,22 +300,10 @@ impl Engine {
     }
 
     fn fetch_block(&self, at: FsBlock, kind: Kind) -> Result<()> {
-        if !self.sb.holds(at, 1) && at != self.sb.super_block() {
-            return Err(Error::corrupt("block number", at, at, "a block of the volume"));
+        if at != self.sb.super_block() {
+            self.sb.check_blocks(at, 1, kind.pointer(), at)?;
         }
-        self.journal.load(at, |block| {
-            let bytes = self.sb.bytes(block);
-            match kind {
-                Kind::Dir(Some(seed)) => check_dir_block(bytes, seed, at),
-                Kind::Extents(Some(seed)) => extent::verify(bytes, seed, at),
-                Kind::Xattrs => {
-                    xattr::header(bytes, at)?;
-                    let seed = self.sb.checksums.seed();
-                    seed.map_or(Ok(()), |seed| xattr::verify(bytes, seed, at))
-                }
-                Kind::Dir(None) | Kind::Extents(None) | Kind::Table | Kind::Bitmap => Ok(()),
-            }
-        })
+        self.journal.load(at, |block| kind.verify(&self.sb, self.sb.bytes(block), at))
     }
 
     /// Reads a metadata block of a kind that is checked by the caller.
@@ -427,15 +415,9 @@ impl Engine {
     }
 }
 
-/// A block of a directory is one with entries or, with a hash tree, one of its nodes.
-pub(crate) fn check_dir_block(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
-    match (dirent::verify(block, seed, at), htree::Place::of(block)) {
-        (Err(error), Some(place)) => htree::verify(block, place, seed, at).map_err(|_| error),
-        (verified, _) => verified,
-    }
-}
-
 impl Blocks for Engine {
+    type Stop = Halt;
+
     fn sb(&self) -> &Superblock {
         &self.sb
     }

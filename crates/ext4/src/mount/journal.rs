@@ -8,10 +8,10 @@ use journal::ondisk::fast::Change;
 use journal::{Log, LogSpace, Record, Strictness, Tid, Volume, recover};
 use queue::Io;
 
+use crate::blocks::{Blocks, Kind};
 use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
-use crate::inode::map::{Blocks, Mapped, find};
-use crate::mount::want::{Kind, Step};
+use crate::inode::map::{Mapped, find};
 use crate::ondisk::extent::Extent;
 use crate::ondisk::group::RawGroupDesc;
 use crate::ondisk::superblock::Superblock;
@@ -77,12 +77,14 @@ struct OnDrive<'a> {
 }
 
 impl Blocks for OnDrive<'_> {
+    type Stop = Error;
+
     fn sb(&self) -> &Superblock {
         self.sb
     }
 
-    fn block(&self, at: FsBlock, _: Kind) -> Step<Block> {
-        Ok(self.io.read(at).map_err(Error::from)?)
+    fn block(&self, at: FsBlock, _: Kind) -> Result<Block> {
+        Ok(self.io.read(at)?)
     }
 }
 
@@ -108,12 +110,7 @@ impl JournalFile {
         let mut extents = Vec::new();
         let mut index = 0;
         while u64::from(index) < u64::from(blocks) {
-            let found = find(&OnDrive { sb, io }, &inode, index);
-            let found = found.map_err(|stop| match stop {
-                vfs::op::Stop::Failed(error) => error,
-                _ => vfs::Errno::IO.into(),
-            })?;
-            let Mapped::Extent(extent) = found else {
+            let Mapped::Extent(extent) = find(&OnDrive { sb, io }, &inode, index)? else {
                 return Err(Error::corrupt("journal inode", index, "a hole", "a block"));
             };
             index = u32::try_from(extent.end()).unwrap_or(u32::MAX);

@@ -3,6 +3,7 @@
 use vfs::file::Miss;
 use vfs::op::Stop;
 
+use crate::blocks::Kind;
 use crate::error::Error;
 use crate::ondisk::{FsBlock, Group, Ino};
 
@@ -21,21 +22,6 @@ pub(crate) enum Want {
     Turn(Ino),
     /// A commit: blocks that the running transaction has freed are needed.
     Commit,
-}
-
-/// What a metadata block is, and the seed of its checksum, if it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Part of the inode table, or of the tables of groups; checked by its reader.
-    Table,
-    /// A bitmap; its checksum is in the descriptor.
-    Bitmap,
-    /// A node of an extent tree.
-    Extents(Option<u32>),
-    /// A directory's block with entries, or a node of its hash tree.
-    Dir(Option<u32>),
-    /// Extended attributes; the checksum is with the volume's seed.
-    Xattrs,
 }
 
 /// An error, or what is missing.

@@ -26,32 +26,36 @@ pub struct NameHash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hasher {
     /// [`LEGACY`], [`HALF_MD4`] or [`TEA`].
-    pub version: u8,
+    version: u8,
     /// Names are unsigned chars.
-    pub unsigned: bool,
+    unsigned: bool,
     /// `s_hash_seed`.
-    pub seed: [u32; 4],
+    seed: [u32; 4],
 }
 
 impl Hasher {
-    /// The hash of `name`; `None` for an unknown version.
-    pub fn hash(&self, name: &[u8]) -> Option<NameHash> {
+    /// Hashes by `version` with `s_hash_seed`; `None` for an unknown version.
+    pub fn new(version: u8, unsigned: bool, seed: [u32; 4]) -> Option<Self> {
+        (version <= TEA).then_some(Self { version, unsigned, seed })
+    }
+
+    /// The hash of `name`.
+    pub fn hash(&self, name: &[u8]) -> NameHash {
         let (major, minor) = match self.version {
             LEGACY => (self.legacy(name), 0),
             HALF_MD4 => {
                 let state = self.digest(name, 32, |state, piece| half_md4(state, &piece));
                 (state[1], state[2])
             }
-            TEA => {
+            _ => {
                 let state = self.digest(name, 16, |state, [a, b, c, d, ..]| {
                     tea(state, [a, b, c, d]);
                 });
                 (state[0], state[1])
             }
-            _ => return None,
         };
         let major = major & !1;
-        Some(NameHash { major: if major == EOF { EOF - 2 } else { major }, minor })
+        NameHash { major: if major == EOF { EOF - 2 } else { major }, minor }
     }
 
     fn char(&self, byte: u8) -> u32 {
@@ -153,7 +157,7 @@ mod tests {
     const LONG: &str = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJ";
 
     fn hash(version: u8, unsigned: bool, name: &str) -> (u32, u32) {
-        let hash = Hasher { version, unsigned, seed: SEED }.hash(name.as_bytes()).unwrap();
+        let hash = Hasher::new(version, unsigned, SEED).unwrap().hash(name.as_bytes());
         (hash.major, hash.minor)
     }
 
@@ -167,7 +171,7 @@ mod tests {
         assert_eq!(hash(TEA, false, LONG), (0x5884_e9cc, 0xb210_050e));
         assert_eq!(hash(LEGACY, false, "hello.txt"), (0x65a0_5776, 0));
         assert_eq!(hash(LEGACY, false, LONG), (0x5246_f858, 0));
-        assert_eq!(Hasher { version: 3, unsigned: false, seed: SEED }.hash(b"a"), None);
+        assert_eq!(Hasher::new(3, false, SEED), None);
     }
 
     #[test]

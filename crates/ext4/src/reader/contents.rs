@@ -5,17 +5,18 @@ use std::borrow::Cow;
 use vfs::{Errno, FileKind, Seek};
 
 use super::Reader;
-use super::inode::Inode;
-use super::map::Place;
 use crate::error::Result;
+use crate::file::seek;
+use crate::inode::cached::Inode;
+use crate::inode::map;
 use crate::ondisk::inode::{Flags, I_BLOCK_SIZE};
-use crate::ondisk::xattr;
+use crate::ondisk::xattr::{self, Value};
 
 impl Reader {
     /// Reads from `offset`; short only at the end of the file. Returns how many bytes.
     pub(crate) fn read_file(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
         inode.check_readable()?;
-        let left = inode.raw.size().saturating_sub(offset);
+        let left = inode.size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let buf = &mut buf[..len];
         if inode.flags().contains(Flags::INLINE_DATA) {
@@ -38,13 +39,13 @@ impl Reader {
             let at = offset + done as u64;
             let (block, skip) = (at / size, at % size);
             // The size of a file is less than 2^32 blocks.
-            let run = self.locate(inode, block as u32)?;
-            let here = usize::try_from(run.len * size - skip).unwrap_or(usize::MAX);
+            let found = map::find(self, inode, block as u32)?;
+            let here = usize::try_from(found.end() * size - at).unwrap_or(usize::MAX);
             let end = buf.len().min(done.saturating_add(here));
             let into = &mut buf[done..end];
-            match run.place {
-                Place::At(start) => self.blocks.read_bytes(start * size + skip, into)?,
-                Place::Hole | Place::Unwritten(_) => into.fill(0),
+            match found.written_at(block as u32) {
+                Some(start) => self.blocks.read_bytes(start, skip as usize, into)?,
+                None => into.fill(0),
             }
             done = end;
         }
@@ -52,31 +53,43 @@ impl Reader {
     }
 
     /// Contents that are in the inode: what its map would take, then an attribute.
-    pub(crate) fn inline_data<'a>(&self, inode: &'a Inode) -> Result<Cow<'a, [u8]>> {
-        let size = inode.raw.size();
+    fn inline_data<'a>(&self, inode: &'a Inode) -> Result<Cow<'a, [u8]>> {
+        let size = inode.size;
         let front = &inode.raw.block;
         if size <= I_BLOCK_SIZE as u64 {
             return Ok(front[..size as usize].into());
         }
-        let rest = self.xattr_here(inode, xattr::SYSTEM, xattr::INLINE_DATA)?.unwrap_or_default();
+        let rest = self.inline_rest(inode)?;
         if size > (I_BLOCK_SIZE + rest.len()) as u64 {
             let allowed = format!("up to {} bytes", I_BLOCK_SIZE + rest.len());
             return Err(inode.corrupt("inode.i_size", size, allowed));
         }
-        let mut data = [&front[..], &rest[..]].concat();
+        let mut data = [&front[..], rest].concat();
         data.truncate(size as usize);
         Ok(data.into())
     }
 
+    /// What `i_block` had no room for of contents in the inode.
+    pub(super) fn inline_rest<'a>(&self, inode: &'a Inode) -> Result<&'a [u8]> {
+        let Some(area) = xattr::in_inode(&inode.rest, 0) else { return Ok(&[]) };
+        let mut all = xattr::entries(area, 0, inode.at)?.into_iter();
+        let found =
+            all.find(|known| (known.index, known.name) == (xattr::SYSTEM, xattr::INLINE_DATA));
+        match found.map(|found| found.value) {
+            Some(Value::Here(rest)) => Ok(rest),
+            _ => Ok(&[]),
+        }
+    }
+
     /// The target of a symbolic link.
     pub(crate) fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
-        if inode.kind != FileKind::Symlink {
+        if inode.kind() != FileKind::Symlink {
             return Err(Errno::INVAL.into());
         }
         inode.check_readable()?;
-        let size = inode.raw.size() as usize;
+        let size = inode.size as usize;
         let mut target = vec![0; size];
-        if self.is_fast_symlink(inode) {
+        if inode.is_fast_symlink(&self.sb) {
             target.copy_from_slice(&inode.raw.block[..size]);
         } else {
             self.read_file(inode, 0, &mut target)?;
@@ -87,43 +100,11 @@ impl Reader {
         Ok(target)
     }
 
-    /// Whether a symlink's target is in `i_block` (`ext4_inode_is_fast_symlink`): then it has no
-    /// blocks of its own.
-    pub(crate) fn is_fast_symlink(&self, inode: &Inode) -> bool {
-        let ours = if inode.raw.file_acl() == 0 { 0 } else { self.cluster_sectors() };
-        inode.kind == FileKind::Symlink
-            && inode.raw.size() < I_BLOCK_SIZE as u64
-            && inode.raw.sectors(self.sb.block_size) == ours
-            && !inode.flags().intersects(Flags::INLINE_DATA | Flags::EXTENTS)
-    }
-
-    /// Units of 512 bytes that one cluster takes.
-    fn cluster_sectors(&self) -> u64 {
-        u64::from(self.sb.block_size / 512) * u64::from(self.sb.cluster_ratio)
-    }
-
-    /// `SEEK_DATA` and `SEEK_HOLE`. What is unwritten is a hole.
+    /// `SEEK_DATA` and `SEEK_HOLE`.
     pub(crate) fn seek(&self, inode: &Inode, offset: u64, seek: Seek) -> Result<u64> {
-        let size = inode.raw.size();
-        if offset >= size {
-            return Err(Errno::NXIO.into());
+        if offset < inode.size && inode.flags().contains(Flags::INLINE_DATA) {
+            return Ok(if seek == Seek::Data { offset } else { inode.size });
         }
-        if inode.flags().contains(Flags::INLINE_DATA) {
-            return Ok(if seek == Seek::Data { offset } else { size });
-        }
-        let block_size = u64::from(self.sb.block_size);
-        let mut block = offset / block_size;
-        while block * block_size < size {
-            let run = self.locate(inode, block as u32)?;
-            let is_data = matches!(run.place, Place::At(_));
-            if is_data == (seek == Seek::Data) {
-                return Ok(offset.max(block * block_size));
-            }
-            block += run.len;
-        }
-        match seek {
-            Seek::Data => Err(Errno::NXIO.into()),
-            Seek::Hole => Ok(size),
-        }
+        seek::find(self, inode, offset, seek, |_| std::iter::empty())
     }
 }

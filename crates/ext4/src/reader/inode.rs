@@ -4,38 +4,19 @@ use std::sync::Arc;
 
 use cores::{Mutex, Rank};
 use rustc_hash::FxHashMap;
-use vfs::FileKind;
+use vfs::{Attr, FileKind};
 
 use super::Reader;
+use crate::blocks::{Blocks, Kind};
 use crate::error::{Error, Result};
-use crate::ondisk::inode::{self, Flags, RawInode};
+use crate::inode::cached::Inode;
+use crate::ondisk::inode::Flags;
 use crate::ondisk::{FsBlock, Ino};
 
 /// Neighbouring numbers are in different shards, so files made one after the other share none.
 const SHARDS: usize = 256;
 
-/// An inode, checked.
-pub(crate) struct Inode {
-    /// Its number.
-    pub(crate) ino: Ino,
-    /// Its fields.
-    pub(crate) raw: RawInode,
-    /// Its type.
-    pub(crate) kind: FileKind,
-    /// All its bytes, as many as `s_inode_size`.
-    pub(crate) bytes: Box<[u8]>,
-    /// The block of the inode table from which it was read.
-    pub(crate) at: FsBlock,
-    /// What its structures' checksums start from, if the volume has checksums.
-    pub(crate) seed: Option<u32>,
-}
-
 impl Inode {
-    /// `i_flags`.
-    pub(crate) fn flags(&self) -> Flags {
-        self.raw.flags()
-    }
-
     /// Whether its contents are encrypted.
     pub(crate) fn check_readable(&self) -> Result<()> {
         if self.flags().contains(Flags::ENCRYPT) {
@@ -46,21 +27,10 @@ impl Inode {
 
     /// Fails with what POSIX says of a file that must be a directory.
     pub(crate) fn check_directory(&self) -> Result<()> {
-        match self.kind {
+        match self.kind() {
             FileKind::Directory => Ok(()),
             _ => Err(vfs::Errno::NOTDIR.into()),
         }
-    }
-
-    /// Something about this inode that no ext4 writes.
-    #[cold]
-    pub(crate) fn corrupt(
-        &self,
-        field: &'static str,
-        found: impl std::fmt::Display,
-        allowed: impl ToString,
-    ) -> Error {
-        Error::corrupt(field, self.at, format!("{found} in inode {}", self.ino), allowed)
     }
 }
 
@@ -115,15 +85,14 @@ impl Reader {
         let place = self.sb.inode_place(ino)?;
         let table = self.group(place.group)?.inode_table();
         let (at, byte) = self.sb.inode_at(table, place.index);
-        let block = self.block(at, "inode table")?;
-        let bytes = block.get(byte..byte + self.sb.inode_size as usize).unwrap_or_default();
-        Ok((bytes.into(), at))
+        let block = self.block(at, Kind::Table)?;
+        Ok((block[byte..byte + self.sb.inode_size as usize].into(), at))
     }
 
     /// Inode `ino`, which is in use, without keeping it.
     pub(crate) fn inode_uncached(&self, ino: Ino) -> Result<Inode> {
         let inode = self.read_inode(ino)?;
-        if inode.raw.links_count.get() == 0 {
+        if inode.links() == 0 {
             return Err(inode.corrupt("inode.i_links_count", 0, "an inode in use"));
         }
         Ok(inode)
@@ -132,32 +101,32 @@ impl Reader {
     /// Inode `ino`, which may have lost its last name.
     pub(crate) fn read_inode(&self, ino: Ino) -> Result<Inode> {
         let (bytes, at) = self.inode_bytes(ino)?;
-        let raw = RawInode::read(&bytes, at)?;
-        let seed = self.sb.checksums.inode_seed(ino, raw.generation.get());
-        if let Some(seed) = seed {
-            inode::verify(&bytes, seed, ino, at)?;
-        }
-        let Some(kind) = raw.kind() else {
-            let found = format!("{:#o} in inode {ino}", raw.mode.get());
-            return Err(Error::corrupt("inode.i_mode", at, found, "a type of file"));
-        };
-        let inode = Inode { ino, raw, kind, bytes, at, seed };
+        let inode = Inode::parse(&self.sb, ino, &bytes, at)?;
         self.check_size(&inode)?;
         Ok(inode)
     }
 
+    /// Attributes. Contents in the inode count as blocks, so that nobody takes the file for a hole
+    /// (`ext4_file_getattr`).
+    pub(crate) fn attr(&self, inode: &Inode) -> Attr {
+        let attr = inode.attr(0, self.sb.block_size);
+        let is_inline =
+            attr.kind == FileKind::Regular && inode.flags().contains(Flags::INLINE_DATA);
+        let inline = if is_inline { attr.size.div_ceil(512) } else { 0 };
+        Attr { blocks: attr.blocks + inline, ..attr }
+    }
+
     /// Fails if the inode's size is more than it can be.
     fn check_size(&self, inode: &Inode) -> Result<()> {
-        let size = inode.raw.size();
-        let blocks = size.div_ceil(self.sb.block_size.into());
-        let most = match inode.kind {
+        let blocks = inode.size.div_ceil(self.sb.block_size.into());
+        let most = match inode.kind() {
             // A directory has no holes.
             FileKind::Directory => self.sb.blocks,
             FileKind::Symlink => 1,
             _ => 1 << 32,
         };
         if blocks > most {
-            return Err(inode.corrupt("inode.i_size", size, format!("{most} blocks")));
+            return Err(inode.corrupt("inode.i_size", inode.size, format!("{most} blocks")));
         }
         Ok(())
     }

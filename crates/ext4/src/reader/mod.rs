@@ -4,26 +4,24 @@
 //! Read-only mounts, the check, and `dump` use it. There is no lock of the whole: inodes and blocks
 //! are in shards with a lock each, and nothing is read from the drive under one of them.
 
-mod attr;
-pub(crate) mod blocks;
+mod blocks;
 mod contents;
-pub(crate) mod inode;
-mod list;
+mod inode;
 mod load;
-mod lookup;
-pub(crate) mod map;
 mod mounted;
-mod xattr;
+mod names;
+mod walk;
 
 use std::sync::Arc;
 
 use queue::BlockQueue;
 
-use crate::error::{Error, Result};
+use crate::blocks::{Blocks as _, Kind};
+use crate::error::Result;
 use crate::ondisk::group::RawGroupDesc;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Group};
-use blocks::{Blocks, Buf};
+use blocks::Blocks;
 use inode::Inodes;
 pub(crate) use load::{open, superblock};
 pub(crate) use mounted::Mounted;
@@ -36,7 +34,7 @@ pub(crate) struct Reader {
     /// The superblock as it was when the volume was opened.
     pub(crate) sb: Superblock,
     /// Metadata blocks.
-    pub(crate) blocks: Blocks,
+    blocks: Blocks,
     inodes: Inodes,
     /// Use descriptors with wrong checksums, which the caller has reported already.
     lenient: bool,
@@ -45,7 +43,7 @@ pub(crate) struct Reader {
 impl Reader {
     /// The volume of `sb` on the drive of `queue`. Up to `cache` bytes of metadata stay in memory.
     pub(crate) fn new(sb: Superblock, queue: Arc<BlockQueue>, cache: u64) -> Self {
-        let blocks = Blocks::new(queue, sb.block_size as usize, cache);
+        let blocks = Blocks::new(queue, sb.block_size, cache);
         Self { inodes: Inodes::new(cache), blocks, sb, lenient: false }
     }
 
@@ -54,33 +52,11 @@ impl Reader {
         Self { lenient: true, ..self }
     }
 
-    /// Block `at`, which a `structure` points to. Fails if it is not on the volume.
-    pub(crate) fn block(&self, at: FsBlock, structure: &'static str) -> Result<Buf> {
-        self.check_blocks(at, 1, structure)?;
-        self.blocks.read(at)
-    }
-
-    /// Fails if `count` blocks from `start`, to which a `structure` points, are not on the volume.
-    pub(crate) fn check_blocks(
-        &self,
-        start: FsBlock,
-        count: u64,
-        structure: &'static str,
-    ) -> Result<()> {
-        if self.sb.holds(start, count) {
-            return Ok(());
-        }
-        let found = format!("{count} blocks from {start}");
-        let allowed = format!("{}..{}", self.sb.super_block() + 1, self.sb.blocks);
-        Err(Error::corrupt(structure, start, found, allowed))
-    }
-
     /// The descriptor of `group`, as it is, and the block it is in.
     pub(crate) fn raw_group(&self, group: Group) -> Result<(RawGroupDesc, FsBlock)> {
         let (at, byte) = self.sb.desc_place(group);
-        let block = self.block(at, "group descriptor")?;
-        let raw = RawGroupDesc::read(block.get(byte..).unwrap_or_default(), self.sb.desc_size);
-        Ok((raw, at))
+        let block = self.block(at, Kind::Table)?;
+        Ok((RawGroupDesc::read(&block[byte..], self.sb.desc_size), at))
     }
 
     /// Free blocks and inodes, as the descriptors count them.
@@ -101,7 +77,7 @@ impl Reader {
             raw.verify(self.sb.checksums, group, self.sb.desc_size, at)?;
         }
         let table = u64::from(self.sb.table_blocks());
-        self.check_blocks(raw.inode_table(), table, "group_desc.bg_inode_table")?;
+        self.sb.check_blocks(raw.inode_table(), table, "group_desc.bg_inode_table", at)?;
         Ok(raw)
     }
 }

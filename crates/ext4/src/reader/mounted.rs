@@ -11,8 +11,8 @@ use vfs::{
 };
 
 use super::Reader;
-use super::inode::Inode;
-use super::map::Place;
+use crate::inode::cached::Inode;
+use crate::inode::{map, xattr};
 use crate::ondisk::inode::Flags;
 use crate::ondisk::{NAME_MAX, ROOT_INO};
 
@@ -41,7 +41,7 @@ impl Held<'_> {
     /// An inode whose contents can be read with read(2).
     fn file(&self, ino: Ino) -> Result<(&Reader, Arc<Inode>)> {
         let (reader, inode) = self.inode(ino)?;
-        match inode.kind {
+        match inode.kind() {
             FileKind::Regular => Ok((reader, inode)),
             FileKind::Directory => Err(Errno::ISDIR.into()),
             _ => Err(Errno::INVAL.into()),
@@ -147,13 +147,13 @@ impl FileSystem for Mounted {
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let held = self.held();
         let (reader, inode) = held.inode(ino)?;
-        Ok(reader.get_xattr(&inode, name)?)
+        Ok(xattr::get(reader, &inode, name)?)
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let held = self.held();
         let (reader, inode) = held.inode(ino)?;
-        Ok(reader.list_xattrs(&inode)?)
+        Ok(xattr::list(reader, &inode)?)
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -239,9 +239,9 @@ impl Volume for Mounted {
         while let Ok(block) = u32::try_from(page)
             && page < range.end
         {
-            let run = reader.locate(&inode, block)?;
-            let end = range.end.min(page + run.len);
-            if let Place::At(start) = run.place {
+            let found = map::find(reader, &inode, block)?;
+            let end = range.end.min(found.end());
+            if let Some(start) = found.written_at(block) {
                 for (at, page) in (start..).zip(page..end) {
                     see(page, PageAt::Drive(at));
                 }

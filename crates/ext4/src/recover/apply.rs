@@ -14,12 +14,13 @@ use vfs::op::Stop;
 use vfs::{Errno, FileKind};
 
 use crate::alloc::groups::by_group;
+use crate::blocks::Kind;
 use crate::dir::entries;
 use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
 use crate::mount::draft::Draft;
 use crate::mount::engine::Engine;
-use crate::mount::want::{Kind, Step, Want};
+use crate::mount::want::{Step, Want};
 use crate::ondisk::extent::{Node, emit_leaf};
 use crate::ondisk::inode::Flags;
 use crate::ondisk::{FsBlock, Ino, bitmap};
@@ -147,7 +148,8 @@ impl Draft<'_, '_> {
             let found = format!("{} bytes for inode {}", entry.inode.len(), entry.ino);
             return Err(Error::corrupt("record", 0_u32, found, "an inode").into());
         }
-        Ok(Inode::parse(sb, entry.ino, &entry.inode, 0)?)
+        let (at, _) = self.volume().inode_slot(entry.ino)?;
+        Ok(Inode::parse(sb, entry.ino, &entry.inode, at)?)
     }
 
     pub(super) fn has_inode(&self, ino: Ino) -> Step<bool> {

@@ -216,7 +216,8 @@ impl Draft<'_, '_> {
         let room =
             bytes.get_mut(..fields.len()).ok_or_else(|| corrupt(fields.len(), "an inode"))?;
         room.copy_from_slice(fields);
-        let mut new = Inode::unverified(&engine.sb, ino, &bytes, 0)?;
+        let (at, _) = engine.inode_slot(ino)?;
+        let mut new = Inode::unverified(&engine.sb, ino, &bytes, at)?;
         if old.as_ref().is_some_and(|old| old.kind() != new.kind()) {
             return Err(corrupt(format!("another type of inode {ino}"), "the same").into());
         }

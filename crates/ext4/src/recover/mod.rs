@@ -12,12 +12,12 @@ use vfs::kind::Recovery;
 
 use crate::check::check;
 use crate::error::{Error, Result};
+use crate::inode::map::find;
 use crate::mount::{Ext4, MountOptions};
 use crate::offline::superblock;
 use crate::ondisk::features::Incompat;
 use crate::ondisk::superblock::RawSuperblock;
 use crate::ondisk::{FileBlock, FsBlock};
-use crate::reader::map::Place;
 use crate::reader::{self, Reader};
 
 /// Blocks of the journal that are adjacent: the first of the file, how many, the first on the
@@ -123,16 +123,16 @@ fn journal_map(reader: &Reader) -> Result<(Vec<Piece>, u32)> {
         return Err(Error::unsupported("a journal on a drive of its own"));
     }
     let inode = reader.inode(ino)?;
-    let blocks = inode.raw.size() / u64::from(reader.sb.block_size);
+    let blocks = inode.size / u64::from(reader.sb.block_size);
     let blocks = u32::try_from(blocks)
-        .map_err(|_| inode.corrupt("journal inode.i_size", inode.raw.size(), "2^32 blocks"))?;
+        .map_err(|_| inode.corrupt("journal inode.i_size", inode.size, "2^32 blocks"))?;
     let (mut pieces, mut block) = (Vec::new(), 0);
     while block < blocks {
-        let run = reader.locate(&inode, block)?;
-        let len = u32::try_from(run.len).unwrap_or(u32::MAX).min(blocks - block);
+        let found = find(reader, &inode, block)?;
+        let len = found.end().min(blocks.into()) as u32 - block;
         // A journal that was made by allocation only has unwritten blocks in front of its first
         // use.
-        if let Place::At(start) | Place::Unwritten(start) = run.place {
+        if let Some(start) = found.at(block) {
             pieces.push((block, len, start));
         }
         block += len;

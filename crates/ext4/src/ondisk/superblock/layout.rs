@@ -92,6 +92,23 @@ impl Superblock {
         start > self.super_block() && start.checked_add(count).is_some_and(|end| end <= self.blocks)
     }
 
+    /// Fails if `count` blocks from `start`, which a `structure` in block `at` names, are not on
+    /// the volume.
+    pub fn check_blocks(
+        &self,
+        start: FsBlock,
+        count: u64,
+        structure: &'static str,
+        at: FsBlock,
+    ) -> Result<()> {
+        if self.holds(start, count) {
+            return Ok(());
+        }
+        let found = format!("{count} blocks from {start}");
+        let allowed = format!("{}..{}", self.super_block() + 1, self.blocks);
+        Err(Error::corrupt(structure, at, found, allowed))
+    }
+
     /// Whether `group` begins with a copy of the superblock (`ext4_bg_has_super`).
     pub fn has_super(&self, group: Group) -> bool {
         if group == 0 {
