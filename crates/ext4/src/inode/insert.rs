@@ -2,7 +2,8 @@
 //! node is split, and a full root becomes a level deeper.
 
 use crate::blocks::Kind;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::inode::cached::Inode;
 use crate::mount::draft::Draft;
 use crate::mount::want::Step;
 use crate::ondisk::extent::{
@@ -11,13 +12,13 @@ use crate::ondisk::extent::{
 use crate::ondisk::{FsBlock, Ino};
 
 /// A node's slots.
-enum Slots {
+pub(super) enum Slots {
     Leaf(Vec<Extent>),
     Inner(u16, Vec<Index>),
 }
 
 impl Slots {
-    fn parse(bytes: &[u8], depth: Option<u16>, at: FsBlock) -> Step<Self> {
+    pub(super) fn parse(bytes: &[u8], depth: Option<u16>, at: FsBlock) -> Result<Self> {
         let node = Node::parse(bytes, depth, at)?;
         Ok(match node.depth {
             0 => Self::Leaf(node.extents().collect()),
@@ -25,14 +26,15 @@ impl Slots {
         })
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Leaf(extents) => extents.len(),
             Self::Inner(_, indexes) => indexes.len(),
         }
     }
 
-    fn first(&self) -> u32 {
+    /// The first block of the file below it.
+    pub(super) fn first(&self) -> u32 {
         match self {
             Self::Leaf(extents) => extents.first().map_or(0, |extent| extent.block),
             Self::Inner(_, indexes) => indexes.first().map_or(0, |index| index.block),
@@ -46,7 +48,7 @@ impl Slots {
         }
     }
 
-    fn emit(&self, bytes: &mut [u8]) {
+    pub(super) fn emit(&self, bytes: &mut [u8]) {
         match self {
             Self::Leaf(extents) => emit_leaf(bytes, extents),
             Self::Inner(depth, indexes) => emit_inner(bytes, *depth, indexes),
@@ -54,30 +56,22 @@ impl Slots {
     }
 }
 
-/// Where a slot went, which says how a full node is split.
-struct Put {
-    slots: Slots,
-    /// The new slot is the last one: appending fills nodes.
-    is_last: bool,
-}
-
 impl Draft<'_, '_> {
     /// Maps a hole of file `ino`.
     pub(crate) fn insert_extent(&mut self, ino: Ino, new: Extent) -> Step<()> {
         self.note_range(ino, new.block.into()..new.end());
-        let root = self.inode(ino)?.raw.block;
-        let Put { mut slots, is_last } = self.insert_below(ino, &root, None, 0, new)?;
-        let mut bytes = root;
+        let Inode { at, raw, .. } = self.inode(ino)?;
+        let (at, mut bytes) = (*at, raw.block);
+        let (mut slots, _) = self.insert_below(ino, &bytes.clone(), None, at, new)?;
         if slots.len() > usize::from(capacity(&bytes)) {
             let depth = match &slots {
                 Slots::Leaf(_) => 1,
                 Slots::Inner(depth, _) => depth + 1,
             };
             if depth > DEPTH_MAX {
-                return Err(Error::corrupt("extent_header.eh_depth", 0_u32, depth, "5").into());
+                return Err(Error::corrupt("extent_header.eh_depth", at, depth, "5").into());
             }
             // The root's slots move to a block of their own, which has room for all of them.
-            let _ = is_last;
             let child = self.write_node(ino, None, &slots)?;
             slots = Slots::Inner(depth, vec![Index { block: slots.first(), child }]);
         }
@@ -86,6 +80,7 @@ impl Draft<'_, '_> {
     }
 
     /// The slots of the node in `bytes` with the extent in it or below it: perhaps more than fit.
+    /// And whether the new slot is the last one: appending fills nodes.
     fn insert_below(
         &mut self,
         ino: Ino,
@@ -93,13 +88,13 @@ impl Draft<'_, '_> {
         depth: Option<u16>,
         at: FsBlock,
         new: Extent,
-    ) -> Step<Put> {
+    ) -> Step<(Slots, bool)> {
         match Slots::parse(bytes, depth, at)? {
             Slots::Leaf(mut extents) => {
                 let place = extents.partition_point(|extent| extent.block < new.block);
                 let is_last = place == extents.len();
                 put(&mut extents, place, new);
-                Ok(Put { slots: Slots::Leaf(extents), is_last })
+                Ok((Slots::Leaf(extents), is_last))
             }
             Slots::Inner(depth, mut indexes) => {
                 let place = indexes.partition_point(|index| index.block <= new.block);
@@ -107,11 +102,10 @@ impl Draft<'_, '_> {
                 let child = indexes[slot].child;
                 let kind = Kind::Extents(self.inode(ino)?.seed);
                 let (block, sb) = (self.block_of(child, kind)?, &self.volume().sb);
-                let below =
+                let (mut slots, is_last) =
                     self.insert_below(ino, sb.bytes(&block), Some(depth - 1), child, new)?;
-                let mut slots = below.slots;
                 let room = usize::from(capacity(sb.bytes(&block)));
-                let is_last = below.is_last && slot + 1 == indexes.len();
+                let is_last = is_last && slot + 1 == indexes.len();
                 if slots.len() > room {
                     let half = if is_last { slots.len() - 1 } else { slots.len() / 2 };
                     let right = slots.split_off(half);
@@ -120,13 +114,18 @@ impl Draft<'_, '_> {
                 }
                 indexes[slot].block = slots.first();
                 self.write_node(ino, Some(child), &slots)?;
-                Ok(Put { slots: Slots::Inner(depth, indexes), is_last })
+                Ok((Slots::Inner(depth, indexes), is_last))
             }
         }
     }
 
     /// Writes a node of the tree to its block, or to a new one.
-    fn write_node(&mut self, ino: Ino, at: Option<FsBlock>, slots: &Slots) -> Step<FsBlock> {
+    pub(super) fn write_node(
+        &mut self,
+        ino: Ino,
+        at: Option<FsBlock>,
+        slots: &Slots,
+    ) -> Step<FsBlock> {
         let seed = self.inode(ino)?.seed;
         let at = match at {
             Some(at) => at,

@@ -2,9 +2,11 @@
 //! is left is a file that a truncation has not yet finished.
 
 use crate::blocks::Kind;
+use crate::inode::cached::Inode;
+use crate::inode::insert::Slots;
 use crate::mount::draft::Draft;
 use crate::mount::want::Step;
-use crate::ondisk::extent::{self, Extent, Index, Node, emit_inner, emit_leaf};
+use crate::ondisk::extent::{Extent, emit_leaf};
 use crate::ondisk::{FsBlock, Ino};
 
 use std::ops::Range;
@@ -27,10 +29,7 @@ struct Removal {
 
 /// A node after a removal.
 struct Rest {
-    /// First block below it; `None` if nothing is.
-    first: Option<u32>,
-    /// Its new bytes.
-    bytes: Vec<u8>,
+    slots: Slots,
     /// Nothing of the range is left in it.
     done: bool,
 }
@@ -57,12 +56,12 @@ impl Draft<'_, '_> {
     }
 
     fn remove(&mut self, ino: Ino, mut removal: Removal) -> Step<Option<u64>> {
-        let root = self.inode(ino)?.raw.block;
-        let rest = self.remove_below(ino, &root, None, 0, &mut removal)?;
-        let mut bytes = root;
-        match rest.first {
-            Some(_) => bytes.copy_from_slice(&rest.bytes),
-            None => emit_leaf(&mut bytes, &[]),
+        let Inode { at, raw, .. } = self.inode(ino)?;
+        let (at, mut bytes) = (*at, raw.block);
+        let Rest { slots, .. } = self.remove_below(ino, &bytes.clone(), None, at, &mut removal)?;
+        match slots.len() {
+            0 => emit_leaf(&mut bytes, &[]),
+            _ => slots.emit(&mut bytes),
         }
         self.put_root(ino, bytes)?;
         let left = removal.rest;
@@ -80,12 +79,10 @@ impl Draft<'_, '_> {
         at: FsBlock,
         removal: &mut Removal,
     ) -> Step<Rest> {
-        let node = Node::parse(bytes, depth, at)?;
-        if node.depth == 0 {
-            let extents = node.extents().collect();
-            return self.remove_in_leaf(ino, bytes.to_vec(), extents, removal);
-        }
-        let mut indexes: Vec<Index> = node.indexes().collect();
+        let (depth, mut indexes) = match Slots::parse(bytes, depth, at)? {
+            Slots::Leaf(extents) => return self.remove_in_leaf(ino, extents, removal),
+            Slots::Inner(depth, indexes) => (depth, indexes),
+        };
         let (mut slot, mut done) = (indexes.len(), true);
         while slot > 0 && done {
             slot -= 1;
@@ -100,29 +97,22 @@ impl Draft<'_, '_> {
             let kind = Kind::Extents(self.inode(ino)?.seed);
             let child = self.block_of(index.child, kind)?;
             let bytes = self.volume().sb.bytes(&child);
-            let below =
-                self.remove_below(ino, bytes, Some(node.depth - 1), index.child, removal)?;
+            let below = self.remove_below(ino, bytes, Some(depth - 1), index.child, removal)?;
             done = below.done;
-            match below.first {
-                Some(first) => {
-                    indexes[slot].block = first;
-                    self.write_bytes(ino, index.child, below.bytes)?;
-                }
-                None => {
-                    indexes.remove(slot);
-                    self.free_meta_block(ino, index.child)?;
-                }
+            if below.slots.len() > 0 {
+                indexes[slot].block = below.slots.first();
+                self.write_node(ino, Some(index.child), &below.slots)?;
+            } else {
+                indexes.remove(slot);
+                self.free_meta_block(ino, index.child)?;
             }
         }
-        let mut out = bytes.to_vec();
-        emit_inner(&mut out, node.depth, &indexes);
-        Ok(Rest { first: indexes.first().map(|index| index.block), bytes: out, done })
+        Ok(Rest { slots: Slots::Inner(depth, indexes), done })
     }
 
     fn remove_in_leaf(
         &mut self,
         ino: Ino,
-        mut bytes: Vec<u8>,
         mut extents: Vec<Extent>,
         removal: &mut Removal,
     ) -> Step<Rest> {
@@ -167,8 +157,7 @@ impl Draft<'_, '_> {
                 break;
             }
         }
-        emit_leaf(&mut bytes, &extents);
-        Ok(Rest { first: extents.first().map(|extent| extent.block), bytes, done })
+        Ok(Rest { slots: Slots::Leaf(extents), done })
     }
 
     /// Frees what `extent` has of blocks `range` of the file, from the end on, as far as what the
@@ -196,14 +185,6 @@ impl Draft<'_, '_> {
             self.changes.revoked.extend(logged);
         }
         Ok(from)
-    }
-
-    fn write_bytes(&mut self, ino: Ino, at: FsBlock, mut bytes: Vec<u8>) -> Step<()> {
-        if let Some(seed) = self.inode(ino)?.seed {
-            extent::seal(&mut bytes, seed);
-        }
-        self.put(at, drive::Block::from_prefix(&bytes));
-        Ok(())
     }
 }
 
