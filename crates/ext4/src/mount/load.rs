@@ -40,10 +40,10 @@ fn check_writable(sb: &Superblock) -> Result<()> {
             unknown.join(", ")
         )));
     }
-    if !sb.incompat.contains(Incompat::EXTENTS) || !sb.compat.contains(Compat::HAS_JOURNAL) {
-        return Err(Error::unsupported(
-            "writing without extents or without a journal; mount it -o ro",
-        ));
+    let needed = Incompat::EXTENTS | Incompat::FILETYPE;
+    if !sb.incompat.contains(needed) || !sb.compat.contains(Compat::HAS_JOURNAL) {
+        let what = "writing without extent, filetype or has_journal; mount it -o ro";
+        return Err(Error::unsupported(what));
     }
     Ok(())
 }

@@ -352,6 +352,9 @@ fn what_cannot_be_read_is_refused_by_name() {
     edit(&image, |raw| raw.feature_ro_compat = (raw.feature_ro_compat.get() | 1 << 25).into());
     mount(&open(&image));
     assert!(refused(&image, "").contains("-o ro"), "unknown to us: it is not written");
+    let typeless = scratch.made("typeless", 16, &["-t", "ext4", "-O", "^filetype"], None);
+    assert!(refused(&typeless, "").contains("filetype"), "entries would get types");
+    mount(&open(&typeless));
     let short = fs::OpenOptions::new().write(true).open(&image).expect("an image");
     short.set_len(8 << 20).expect("it is cut off");
     assert!(refused(&image, "ro").contains("truncated"));
