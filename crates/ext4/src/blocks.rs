@@ -11,7 +11,7 @@ use crate::inode::cached::Inode;
 use crate::inode::map::Mapped;
 use crate::ondisk::dirent::Dirent;
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FileBlock, FsBlock, Ino, dirent, extent, htree, xattr};
+use crate::ondisk::{FileBlock, FsBlock, Ino, dirent, extent, htree, orphan, xattr};
 
 /// Metadata blocks of a volume.
 ///
@@ -60,8 +60,10 @@ pub(crate) enum Kind {
     Dir(Option<u32>),
     /// Extended attributes; the checksum is with the volume's seed.
     Xattrs,
-    /// Contents of a file: a long symbolic link, or orphans; checked by its reader.
-    Contents,
+    /// A block of the orphan file.
+    Orphans(Option<u32>),
+    /// The target of a symbolic link; checked by its reader.
+    Target,
 }
 
 impl Kind {
@@ -74,7 +76,8 @@ impl Kind {
             Self::Numbers => "inode.i_block",
             Self::Dir(_) => "directory",
             Self::Xattrs => "inode.i_file_acl",
-            Self::Contents => "block of a file",
+            Self::Orphans(_) => "orphan file",
+            Self::Target => "symlink",
         }
     }
 
@@ -83,6 +86,7 @@ impl Kind {
         match self {
             Self::Dir(Some(seed)) => verify_dir(block, seed, at),
             Self::Extents(Some(seed)) => extent::verify(block, seed, at),
+            Self::Orphans(Some(seed)) => orphan::verify(block, seed, at),
             Self::Xattrs => {
                 xattr::header(block, at)?;
                 sb.checksums.seed().map_or(Ok(()), |seed| xattr::verify(block, seed, at))

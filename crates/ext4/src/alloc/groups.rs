@@ -16,7 +16,7 @@ use journal::Pin;
 
 use crate::alloc::runs::{Run, free_run, longest_run};
 use crate::alloc::system::SystemBlocks;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mount::journal::{Handle, Journal};
 use crate::mount::want::{Step, Want};
 use crate::ondisk::bitmap;
@@ -269,9 +269,7 @@ pub(crate) fn check_places(sb: &Superblock, desc: &RawGroupDesc, at: FsBlock) ->
     let single = [desc.block_bitmap(), desc.inode_bitmap()].map(|block| (block, 1));
     let table = (desc.inode_table(), u64::from(sb.table_blocks()));
     for (start, count) in single.into_iter().chain([table]) {
-        if !sb.holds(start, count) {
-            return Err(Error::corrupt("group_desc", at, start, "a block of the volume"));
-        }
+        sb.check_blocks(start, count, "group_desc", at)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::blocks::{Blocks, Kind};
 use crate::dir::entries::block_count;
 use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
-use crate::inode::map::find;
+use crate::inode::map;
 use crate::ondisk::features::{Compat, Incompat};
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
 use crate::ondisk::superblock::STATE_CLEAN;
@@ -196,14 +196,8 @@ impl Checker {
     }
 
     fn orphan_block(&mut self, file: &Inode, block: u32) -> Result<()> {
-        let Some(at) = find(&self.reader, file, block)?.written_at(block) else {
-            return Err(file.corrupt("orphan file", format!("a hole at block {block}"), "none"));
-        };
-        let block = self.reader.block(at, Kind::Contents)?;
+        let (at, block) = map::block(&self.reader, file, block, Kind::Orphans(file.seed))?;
         let bytes = self.reader.sb.bytes(&block);
-        if let Some(seed) = file.seed {
-            orphan::verify(bytes, seed, at)?;
-        }
         self.orphans.extend(orphan::inos(bytes, at)?.map(|(_, ino)| ino));
         Ok(())
     }

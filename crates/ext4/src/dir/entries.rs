@@ -52,11 +52,7 @@ pub(crate) fn dir_block<B: Blocks>(
     inode: &Inode,
     index: FileBlock,
 ) -> Walked<(FsBlock, Block), B> {
-    let Some(at) = map::find(blocks, inode, index)?.written_at(index) else {
-        let found = format_args!("a hole at block {index}");
-        return Err(inode.corrupt("directory", found, "a block").into());
-    };
-    Ok((at, blocks.block(at, Kind::Dir(inode.seed))?))
+    map::block(blocks, inode, index, Kind::Dir(inode.seed))
 }
 
 /// Finds `name`.

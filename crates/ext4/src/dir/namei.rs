@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use drive::Block;
 use journal::ondisk::fast::Naming;
 use vfs::names::{self, Names};
 use vfs::{Attr, Creator, Errno, FileKind, InodeFlags, acl};
@@ -16,15 +15,13 @@ use crate::inode::flags::inherited;
 use crate::mount::draft::{Draft, ino as narrow};
 use crate::mount::engine::Engine;
 use crate::mount::want::{Halt, Step};
-use crate::ondisk::extent::{Extent, emit_leaf};
+use crate::ondisk::extent::emit_leaf;
 use crate::ondisk::features::RoCompat;
 use crate::ondisk::inode::{Flags, GOOD_OLD_SIZE, RawInode};
 use crate::ondisk::{Ino, LINK_MAX};
 
 /// Set-group-id bit.
 const S_ISGID: u16 = 0o2000;
-/// Longest target that fits the inode.
-const FAST_MAX: usize = 60;
 /// Room in the log that most operations on names need.
 pub(super) const ROOM: u32 = 16;
 
@@ -221,22 +218,6 @@ impl Draft<'_, '_> {
         }
         acl::inherit(self, parent.into(), ino.into())?;
         Ok(ino)
-    }
-
-    fn init_symlink(&mut self, ino: Ino, target: &[u8]) -> Step<()> {
-        let inode = self.inode_mut(ino)?;
-        inode.size = target.len() as u64;
-        inode.raw.set_size(inode.size);
-        if target.len() < FAST_MAX {
-            inode.raw.block[..target.len()].copy_from_slice(target);
-            return Ok(());
-        }
-        inode.raw.flags = (inode.raw.flags() | Flags::EXTENTS).bits().into();
-        emit_leaf(&mut inode.raw.block, &[]);
-        let at = self.new_meta_block(ino)?;
-        self.insert_extent(ino, Extent { block: 0, len: 1, start: at, unwritten: false })?;
-        self.put(at, Block::from_prefix(target));
-        Ok(())
     }
 
     /// Adds a link. A directory that would have too many has 1 from then on (`ext4_inc_count`).

@@ -78,14 +78,9 @@ impl Map for FileMap<'_> {
         if self.engine.sb.blocks_per_page() > 1 {
             return self.locate_small(index, most);
         }
-        match self.find(index)? {
-            Mapped::Extent(extent) if !extent.unwritten => {
-                let skip = index - u64::from(extent.block);
-                let start = extent.start + skip;
-                Ok(Some(start..start + most.min(u64::from(extent.len) - skip)))
-            }
-            _ => Ok(None),
-        }
+        let found = self.find(index)?;
+        let start = found.written_at(index as u32);
+        Ok(start.map(|start| start..start + most.min(found.end() - index)))
     }
 
     /// Only ever called for a page that its caller could have waited for, so this is a wish.
@@ -106,12 +101,9 @@ impl Map for FileMap<'_> {
         let (mut at, last) = (first * each, pages.end * each);
         let mut needed = 0;
         while at < last {
-            let (end, is_hole) = match self.find(at)? {
-                Mapped::Extent(extent) => (extent.end(), false),
-                Mapped::Hole(end) => (end, true),
-            };
-            let end = end.min(last);
-            if is_hole {
+            let found = self.find(at)?;
+            let end = found.end().min(last);
+            if let Mapped::Hole(_) = found {
                 let dirty = count_dirty(self.engine, self.shard, ino as Ino, &(at..end));
                 needed += end - at - dirty;
             }

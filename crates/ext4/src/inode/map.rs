@@ -1,5 +1,6 @@
 //! Where the blocks of a file are: looking them up in its extent tree.
 
+use drive::Block;
 use vfs::Errno;
 
 use crate::blocks::{Blocks, Kind, Walked};
@@ -42,6 +43,20 @@ pub(crate) fn find<B: Blocks>(blocks: &B, inode: &Inode, block: FileBlock) -> Wa
         node_block = blocks.block(at, Kind::Extents(inode.seed))?;
         bytes = blocks.sb().bytes(&node_block);
     }
+}
+
+/// Block `index` of a file that has no holes, whose blocks are of this `kind`.
+pub(crate) fn block<B: Blocks>(
+    blocks: &B,
+    inode: &Inode,
+    index: FileBlock,
+    kind: Kind,
+) -> Walked<(FsBlock, Block), B> {
+    let Some(at) = find(blocks, inode, index)?.written_at(index) else {
+        let found = format_args!("a hole at block {index}");
+        return Err(inode.corrupt(kind.pointer(), found, "a block").into());
+    };
+    Ok((at, blocks.block(at, kind)?))
 }
 
 /// Blocks of page `page` of a file that are holes.

@@ -9,4 +9,5 @@ pub(crate) mod map;
 pub(crate) mod names;
 pub(crate) mod orphan;
 mod remove;
+pub(crate) mod symlink;
 pub(crate) mod xattr;

@@ -5,12 +5,11 @@ use vfs::{
     SetAttr, StatFs, XattrMode,
 };
 
-use crate::blocks::{Blocks, Kind};
 use crate::dir::entries;
 use crate::dir::list::{Listed, emit_all, list};
 use crate::dir::namei::NewInode;
 use crate::error::Result;
-use crate::inode::map;
+use crate::inode::symlink::target;
 use crate::mount::draft::ino as narrow;
 use crate::mount::fs::Ext4;
 use crate::ondisk::superblock::Superblock;
@@ -90,23 +89,6 @@ impl Ext4 {
         if is_left && !self.engine.opens.is_open(ino.into()) {
             let _ = self.engine.evict(ino);
         }
-    }
-
-    fn target(&self, ino: u32) -> Result<Vec<u8>> {
-        let engine = &*self.engine;
-        engine.look(ino.into(), |shard| {
-            let inode = &shard.inode(ino)?.inode;
-            if inode.kind() != FileKind::Symlink {
-                return Err(Errno::INVAL.into());
-            }
-            let len = (inode.size as usize).min(symlink_max(&engine.sb));
-            if inode.is_fast_symlink(&engine.sb) {
-                return Ok(inode.raw.block[..len].to_vec());
-            }
-            let at = map::find(engine, inode, 0)?.at(0).ok_or(Errno::UCLEAN)?;
-            let block = engine.block(at, Kind::Contents)?;
-            Ok(block[..len].to_vec())
-        })
     }
 
     fn entries(&self, dir: u32, from: u64) -> Result<Listed> {
@@ -194,7 +176,8 @@ impl FileSystem for Ext4 {
 
     fn readlink(&self, ino: Ino) -> vfs::Result<Vec<u8>> {
         self.check_usable()?;
-        Ok(self.target(narrow(ino)?)?)
+        let (number, engine) = (narrow(ino)?, &*self.engine);
+        Ok(engine.look(ino, |shard| target(engine, &shard.inode(number)?.inode))?)
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {

@@ -314,9 +314,7 @@ impl<'a, 'v> Draft<'a, 'v> {
     pub(crate) fn free_data(&mut self, ino: Ino, start: FsBlock, count: u32) -> Step<()> {
         let engine = self.volume();
         let blocks = start..start + u64::from(count);
-        if !engine.sb.holds(start, count.into()) {
-            return Err(Error::corrupt("freed block", start, count, "blocks of the volume").into());
-        }
+        engine.sb.check_blocks(start, count.into(), "freed block", start)?;
         if engine.groups.system.meet(&blocks) {
             let found = format!("{count} blocks of the volume's own");
             return Err(Error::corrupt("freed block", start, found, "blocks of a file").into());

@@ -6,16 +6,14 @@ use cores::{Mutex, Rank};
 use drive::{Block, Lba};
 use journal::ondisk::fast::Change;
 use journal::{Log, LogSpace, Record, Strictness, Tid, Volume, recover};
-use queue::Io;
+use queue::{BlockQueue, Io};
 
-use crate::blocks::{Blocks, Kind};
 use crate::error::{Error, Result};
-use crate::inode::cached::Inode;
 use crate::inode::map::{Mapped, find};
+use crate::ondisk::FsBlock;
 use crate::ondisk::extent::Extent;
-use crate::ondisk::group::RawGroupDesc;
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, JOURNAL_INO};
+use crate::reader::Reader;
 
 /// What the journal tells the engine: the last durable transaction of each of its areas.
 pub(crate) struct Committed {
@@ -70,53 +68,44 @@ pub(crate) type Journal = journal::Journal<Client>;
 /// An operation in the running transaction.
 pub(crate) type Handle<'a> = journal::Handle<'a, Client>;
 
-/// Blocks as they are on the drive, before there is a journal.
-struct OnDrive<'a> {
-    sb: &'a Superblock,
-    io: &'a Io,
-}
-
-impl Blocks for OnDrive<'_> {
-    type Stop = Error;
-
-    fn sb(&self) -> &Superblock {
-        self.sb
-    }
-
-    fn block(&self, at: FsBlock, _: Kind) -> Result<Block> {
-        Ok(self.io.read(at)?)
-    }
-}
-
-/// The journal's inode: how many blocks it has, and its extents.
-struct JournalFile {
+/// The journal's file: how many blocks it has, and its extents.
+pub(crate) struct JournalFile {
     blocks: u32,
     extents: Vec<Extent>,
 }
 
 impl JournalFile {
-    fn read(sb: &Superblock, io: &Io) -> Result<Self> {
-        let place = sb.inode_place(JOURNAL_INO)?;
-        let (at, byte) = sb.desc_place(place.group);
-        let desc = RawGroupDesc::read(&io.read(at)?[byte..], sb.desc_size);
-        let (at, byte) = sb.inode_at(desc.inode_table(), place.index);
-        if !sb.holds(at, 1) {
-            return Err(Error::corrupt("group_desc.bg_inode_table", at, at, "on the volume"));
+    /// That of the volume of `reader`.
+    pub(crate) fn read(reader: &Reader) -> Result<Self> {
+        let ino = reader.sb.raw.journal_inum.get();
+        if ino == 0 {
+            return Err(Error::unsupported("a journal on a drive of its own"));
         }
-        let block = io.read(at)?;
-        let bytes = &block[byte..byte + sb.inode_size as usize];
-        let inode = Inode::parse(sb, JOURNAL_INO, bytes, at)?;
-        let blocks = u32::try_from(inode.size / u64::from(sb.block_size)).unwrap_or(u32::MAX);
-        let mut extents = Vec::new();
-        let mut index = 0;
-        while u64::from(index) < u64::from(blocks) {
-            let Mapped::Extent(extent) = find(&OnDrive { sb, io }, &inode, index)? else {
-                return Err(Error::corrupt("journal inode", index, "a hole", "a block"));
+        let inode = reader.inode(ino)?;
+        let blocks = (inode.size / u64::from(reader.sb.block_size)).min(u32::MAX.into()) as u32;
+        let (mut extents, mut block) = (Vec::new(), 0);
+        while block < blocks {
+            // One that was made by allocation only has unwritten blocks in front of its first use.
+            let Mapped::Extent(extent) = find(reader, &inode, block)? else {
+                let found = format_args!("a hole at block {block}");
+                return Err(inode.corrupt("journal", found, "a block"));
             };
-            index = u32::try_from(extent.end()).unwrap_or(u32::MAX);
+            block = extent.end().min(blocks.into()) as u32;
             extents.push(extent);
         }
         Ok(Self { blocks, extents })
+    }
+
+    /// Opens the log in it, in blocks of `block_size` bytes on the drive of `queue`.
+    pub(crate) fn with_log<T>(
+        &self,
+        queue: &Arc<BlockQueue>,
+        block_size: u32,
+        job: impl FnOnce(Log<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let io = Io::new(queue.clone());
+        let map = |block| self.at(block);
+        job(Log::open(Volume::new(&io, block_size)?, &map, self.blocks)?)
     }
 
     fn at(&self, block: u32) -> Option<FsBlock> {
@@ -148,12 +137,10 @@ pub(super) struct Left {
 }
 
 /// Brings home what a power cut left in the log. Returns what counts beside that, too.
-pub(super) fn replay(sb: &Superblock, io: &Io) -> Result<(Replay, Left)> {
-    let file = JournalFile::read(sb, io)?;
-    let map = |block| file.at(block);
-    let whole = Io::new(io.queue().clone());
-    let volume = Volume::new(&whole, sb.block_size)?;
-    let done = recover(Log::open(volume, &map, file.blocks)?, Strictness::Strict)?;
+pub(super) fn replay(sb: &Superblock, queue: &Arc<BlockQueue>) -> Result<(Replay, Left)> {
+    let file = JournalFile::read(&Reader::new(sb.clone(), queue.clone(), 0))?;
+    let replay = |log: Log<'_>| Ok(recover(log, Strictness::Strict)?);
+    let done = file.with_log(queue, sb.block_size, replay)?;
     let (transactions, blocks) = (done.transactions as u64, done.blocks as u64);
     let left = Left { records: done.records, fast: done.fast };
     Ok((Replay { transactions, blocks, ..Replay::default() }, left))
@@ -161,12 +148,13 @@ pub(super) fn replay(sb: &Superblock, io: &Io) -> Result<(Replay, Left)> {
 
 /// The log to write to. Its transactions have been recovered; there may be fast commits that its
 /// next one `brings_in`.
-pub(super) fn log_of(sb: &Superblock, io: &Io, brings_in: bool) -> Result<LogSpace> {
-    let file = JournalFile::read(sb, io)?;
-    let map = |block| file.at(block);
-    let whole = Io::new(io.queue().clone());
-    let volume = Volume::new(&whole, sb.block_size)?;
-    let mut superblock = Log::open(volume, &map, file.blocks)?.superblock().clone();
+pub(super) fn log_of(
+    sb: &Superblock,
+    queue: &Arc<BlockQueue>,
+    brings_in: bool,
+) -> Result<LogSpace> {
+    let file = JournalFile::read(&Reader::new(sb.clone(), queue.clone(), 0))?;
+    let mut superblock = file.with_log(queue, sb.block_size, |log| Ok(log.superblock().clone()))?;
     superblock.use_sums();
     if brings_in {
         superblock.take_over();

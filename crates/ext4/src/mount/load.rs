@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drive::{BLOCK_SIZE, Block, Drive};
+use drive::{Block, Drive};
 use journal::policy::{FAST, JBD2};
 use journal::{LogSpace, Policy};
 use queue::{BlockQueue, Io, WriteSet};
@@ -13,7 +13,8 @@ use crate::mount::engine::Engine;
 use crate::mount::journal::{Replay, log_of, replay};
 use crate::mount::options::{DataMode, MountOptions};
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
-use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, STATE_ERRORS, Superblock};
+use crate::ondisk::superblock::{STATE_CLEAN, STATE_ERRORS, Superblock};
+use crate::reader;
 
 /// What a volume may use to be changed here.
 fn check_writable(sb: &Superblock) -> Result<()> {
@@ -51,15 +52,11 @@ fn check_writable(sb: &Superblock) -> Result<()> {
 /// Replays the log and reads what a mount needs.
 pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Replay, Engine)> {
     let queue = Arc::new(BlockQueue::for_files(drive, options.queue));
-    let (sb, _) = superblock(&queue)?;
+    let sb = reader::valid_superblock(&queue)?;
     check_writable(&sb)?;
-    let volume = sb.blocks.saturating_mul(sb.block_size.into());
-    let drive = queue.identify().blocks.saturating_mul(BLOCK_SIZE as u64);
-    if volume > drive {
-        return Err(Error::Truncated { volume, drive });
-    }
+    reader::check_fits(&sb, &queue)?;
     let io = Arc::new(Io::sliced(queue, sb.block_size));
-    let (mut replay, left) = replay(&sb, &io)?;
+    let (mut replay, left) = replay(&sb, io.queue())?;
     // What is left needs an engine, which must not write records of its own, nor leave flushes out.
     let plain = MountOptions { policy: Some(&JBD2), ..MountOptions::default() };
     if !left.records.is_empty() {
@@ -77,25 +74,17 @@ pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Rep
     Ok((replay, engine(&io, options, false)?))
 }
 
-/// The superblock, and the block of the volume that has it.
-fn superblock(queue: &BlockQueue) -> Result<(Superblock, Block)> {
-    let first = queue.read_block(0)?;
-    let sb = Superblock::parse(RawSuperblock::of_first_block(first.bytes())?, 0)?;
-    let size = sb.block_size as usize;
-    let from = sb.super_block() as usize * size;
-    Ok((sb, Block::from_prefix(&first[from..from + size])))
-}
-
 /// An engine over a volume whose log has been replayed. Its first transaction may be the one that
 /// `brings_in` fast commits.
 fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engine> {
     // The log may have had another superblock and other descriptors.
-    let (sb, super_block) = superblock(io.queue())?;
+    let sb = reader::valid_superblock(io.queue())?;
+    let super_block = io.read(sb.super_block())?;
     let first = sb.super_block() + 1;
     let table: Vec<Block> = (0..u64::from(sb.desc_blocks()))
         .map(|nr| io.read(first + nr).map_err(Error::from))
         .collect::<Result<_>>()?;
-    let log = log_of(&sb, io, brings_in)?;
+    let log = log_of(&sb, io.queue(), brings_in)?;
     let policy = policy(&sb, &log, options)?;
     let journal = journal::Options { is_single: brings_in, ..options.journal(policy) };
     Engine::new(sb, io.clone(), log, table, super_block, (options, journal))

@@ -4,11 +4,13 @@
 use rustc_hash::FxHashSet;
 use vfs::{Errno, Health, op};
 
+use crate::blocks::Kind;
 use crate::dir::entries::block_count;
 use crate::error::{Error, Result};
 use crate::inode::map;
 use crate::inode::orphan::Slot;
 use crate::mount::engine::Engine;
+use crate::mount::want::Step;
 use crate::ondisk::features::RoCompat;
 use crate::ondisk::{Ino, orphan};
 
@@ -62,19 +64,13 @@ impl Engine {
         let file = self.sb.raw.orphan_file_inum.get();
         let (blocks, seed) = self.look(file.into(), |shard| {
             let inode = &shard.inode(file)?.inode;
-            let mut blocks = Vec::new();
-            for index in 0..block_count(&self.sb, inode).min(ORPHAN_BLOCKS_MAX) {
-                let at = map::find(self, inode, index)?.at(index);
-                let hole = || Error::corrupt("orphan file", u64::from(index), "a hole", "a block");
-                blocks.push(at.ok_or_else(hole)?);
-            }
-            Ok((blocks, inode.seed))
+            let kind = Kind::Orphans(inode.seed);
+            let count = block_count(&self.sb, inode).min(ORPHAN_BLOCKS_MAX);
+            let blocks: Step<Vec<_>> =
+                (0..count).map(|index| map::block(self, inode, index, kind)).collect();
+            Ok((blocks?, inode.seed))
         })?;
-        for at in blocks {
-            let block = self.io.read(at)?;
-            if let Some(seed) = seed {
-                orphan::verify(self.sb.bytes(&block), seed, at)?;
-            }
+        for (at, block) in blocks {
             for (slot, ino) in orphan::inos(self.sb.bytes(&block), at)? {
                 if ino < self.sb.first_ino || !known.insert(ino) {
                     return Err(Error::corrupt("orphan file", at, ino, "each orphan once"));

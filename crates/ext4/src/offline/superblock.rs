@@ -13,7 +13,7 @@ use crate::reader;
 
 /// The first superblock of the volume on `drive`.
 pub(crate) fn read(drive: &Arc<dyn Drive>) -> Result<Superblock> {
-    Superblock::parse(reader::superblock(&BlockQueue::new(drive.clone()))?, 0)
+    reader::valid_superblock(&BlockQueue::new(drive.clone()))
 }
 
 /// Changes the first superblock, whose block no drive tears in a sector. Durable when this returns.

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use vfs::{Errno, FileKind, Seek};
+use vfs::{FileKind, Seek};
 
 use super::Reader;
 use crate::error::Result;
 use crate::file::seek;
 use crate::inode::cached::Inode;
-use crate::inode::map;
+use crate::inode::{map, symlink};
 use crate::ondisk::inode::{Flags, I_BLOCK_SIZE};
 use crate::ondisk::xattr::{self, Value};
 
@@ -83,21 +83,13 @@ impl Reader {
 
     /// The target of a symbolic link.
     pub(crate) fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
-        if inode.kind() != FileKind::Symlink {
-            return Err(Errno::INVAL.into());
-        }
         inode.check_readable()?;
-        let size = inode.size as usize;
-        let mut target = vec![0; size];
-        if inode.is_fast_symlink(&self.sb) {
-            target.copy_from_slice(&inode.raw.block[..size]);
-        } else {
-            self.read_file(inode, 0, &mut target)?;
+        if inode.kind() == FileKind::Symlink && inode.flags().contains(Flags::INLINE_DATA) {
+            let target = self.inline_data(inode)?;
+            symlink::check(inode, &target)?;
+            return Ok(target.into_owned());
         }
-        if size == 0 || target.contains(&0) {
-            return Err(inode.corrupt("symlink", "an empty target or a NUL", "a path"));
-        }
-        Ok(target)
+        symlink::target(self, inode)
     }
 
     /// `SEEK_DATA` and `SEEK_HOLE`.

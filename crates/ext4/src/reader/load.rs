@@ -34,17 +34,25 @@ pub(crate) fn superblock(queue: &BlockQueue) -> Result<RawSuperblock> {
     RawSuperblock::of_first_block(queue.read_block(0)?.bytes())
 }
 
+/// The superblock on a drive, if it agrees with itself.
+pub(crate) fn valid_superblock(queue: &BlockQueue) -> Result<Superblock> {
+    Superblock::parse(superblock(queue)?, 0)
+}
+
 /// The volume on a drive, which has no feature that is unknown here. `cache` is in bytes.
 pub(crate) fn open(drive: Arc<dyn Drive>, cache: u64) -> Result<Reader> {
     let queue = Arc::new(BlockQueue::new(drive));
-    let sb = Superblock::parse(superblock(&queue)?, 0)?;
+    let sb = valid_superblock(&queue)?;
     check_readable(&sb)?;
+    check_fits(&sb, &queue)?;
+    Ok(Reader::new(sb, queue, cache))
+}
+
+/// Fails if the volume is larger than its drive.
+pub(crate) fn check_fits(sb: &Superblock, queue: &BlockQueue) -> Result<()> {
     let volume = sb.blocks * u64::from(sb.block_size);
     let drive = queue.identify().blocks.saturating_mul(drive::BLOCK_SIZE as u64);
-    if volume > drive {
-        return Err(Error::Truncated { volume, drive });
-    }
-    Ok(Reader::new(sb, queue, cache))
+    if volume > drive { Err(Error::Truncated { volume, drive }) } else { Ok(()) }
 }
 
 /// Fails with the names of what the volume uses and nothing here can read. What is unknown among

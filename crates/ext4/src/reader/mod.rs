@@ -23,7 +23,7 @@ use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Group};
 use blocks::Blocks;
 use inode::Inodes;
-pub(crate) use load::{open, superblock};
+pub(crate) use load::{check_fits, open, superblock, valid_superblock};
 pub(crate) use mounted::Mounted;
 
 /// Metadata kept in memory, in bytes.

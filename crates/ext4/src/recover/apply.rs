@@ -200,7 +200,7 @@ impl Draft<'_, '_> {
     fn tree(&self, inode: &Inode, images: &[(FsBlock, Block)]) -> Step<Tree> {
         let mut tree = Tree::default();
         if inode.has_extents() {
-            self.walk(inode, &inode.raw.block, (None, 0), images, &mut tree)?;
+            self.walk(inode, &inode.raw.block, (None, inode.at), images, &mut tree)?;
         }
         tree.runs.sort_by_key(|run| run.start);
         tree.nodes.sort_unstable();
@@ -227,18 +227,13 @@ impl Draft<'_, '_> {
         }
         if node.depth == 0 {
             for extent in node.extents() {
-                if !sb.holds(extent.start, extent.len.into()) {
-                    let allowed = "blocks of the volume";
-                    return Err(Error::corrupt("record", at, extent.start, allowed).into());
-                }
+                sb.check_blocks(extent.start, extent.len.into(), "extent.ee_start", at)?;
                 tree.runs.push(extent.start..extent.start + u64::from(extent.len));
             }
             return Ok(());
         }
         for index in node.indexes() {
-            if !sb.holds(index.child, 1) {
-                return Err(Error::corrupt("record", at, index.child, "a block").into());
-            }
+            sb.check_blocks(index.child, 1, "extent_idx.ei_leaf", at)?;
             tree.nodes.push(index.child);
             let image = images.iter().find(|(home, _)| *home == index.child);
             let block = match image {

@@ -158,11 +158,7 @@ impl Draft<'_, '_> {
         while at < new.end() {
             let skip = (at - u64::from(new.block)) as u32;
             let found = find(self, self.inode(ino)?, at as u32)?;
-            let end = match found {
-                Mapped::Extent(old) => old.end(),
-                Mapped::Hole(end) => end,
-            };
-            let len = (end.min(new.end()) - at) as u32;
+            let len = (found.end().min(new.end()) - at) as u32;
             let start = new.start + u64::from(skip);
             let piece = Extent { block: at as u32, len, start, unwritten: new.unwritten };
             at += u64::from(len);

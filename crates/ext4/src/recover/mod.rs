@@ -6,23 +6,18 @@ mod fast;
 use std::sync::Arc;
 
 use drive::Drive;
-use journal::{Log, Strictness, Volume, recover};
-use queue::{BlockQueue, Io};
+use journal::{Log, Strictness, recover};
+use queue::BlockQueue;
 use vfs::kind::Recovery;
 
 use crate::check::check;
 use crate::error::{Error, Result};
-use crate::inode::map::find;
+use crate::mount::journal::JournalFile;
 use crate::mount::{Ext4, MountOptions};
 use crate::offline::superblock;
 use crate::ondisk::features::Incompat;
 use crate::ondisk::superblock::RawSuperblock;
-use crate::ondisk::{FileBlock, FsBlock};
 use crate::reader::{self, Reader};
-
-/// Blocks of the journal that are adjacent: the first of the file, how many, the first on the
-/// volume.
-type Piece = (FileBlock, u32, FsBlock);
 
 /// Recovers the volume on `drive` as a mount that writes does. On a volume that can only be read,
 /// the journal is replayed, and orphans stay, as after `e2fsck -E journal_only`.
@@ -74,14 +69,8 @@ pub(crate) fn with_log<T>(
     job: impl FnOnce(Log<'_>) -> Result<T>,
 ) -> Result<T> {
     let reader = reader::open(drive.clone(), reader::CACHE)?;
-    let (pieces, blocks) = journal_map(&reader)?;
-    let io = Io::new(Arc::new(BlockQueue::new(drive.clone())));
-    let map = |block| {
-        let at = pieces.partition_point(|piece| piece.0 <= block).checked_sub(1)?;
-        let (first, len, start) = pieces[at];
-        (block - first < len).then(|| start + u64::from(block - first))
-    };
-    job(Log::open(Volume::new(&io, reader.sb.block_size)?, &map, blocks)?)
+    let queue = Arc::new(BlockQueue::new(drive.clone()));
+    JournalFile::read(&reader)?.with_log(&queue, reader.sb.block_size, job)
 }
 
 /// The volume on `drive`, and what recovery did to show it: in memory only, the drive stays as it
@@ -113,31 +102,6 @@ fn in_full(drive: &Arc<dyn Drive>) -> Result<Recovery> {
     let recovery = vfs::kind::Volume::recovery(&volume);
     volume.engine.unmount()?;
     Ok(recovery)
-}
-
-/// Where the blocks of the journal's file are, and how many it has.
-fn journal_map(reader: &Reader) -> Result<(Vec<Piece>, u32)> {
-    let raw = &reader.sb.raw;
-    let ino = raw.journal_inum.get();
-    if ino == 0 {
-        return Err(Error::unsupported("a journal on a drive of its own"));
-    }
-    let inode = reader.inode(ino)?;
-    let blocks = inode.size / u64::from(reader.sb.block_size);
-    let blocks = u32::try_from(blocks)
-        .map_err(|_| inode.corrupt("journal inode.i_size", inode.size, "2^32 blocks"))?;
-    let (mut pieces, mut block) = (Vec::new(), 0);
-    while block < blocks {
-        let found = find(reader, &inode, block)?;
-        let len = found.end().min(blocks.into()) as u32 - block;
-        // A journal that was made by allocation only has unwritten blocks in front of its first
-        // use.
-        if let Some(start) = found.at(block) {
-            pieces.push((block, len, start));
-        }
-        block += len;
-    }
-    Ok((pieces, blocks))
 }
 
 /// Marks the volume on `drive` as `change` says, with the right totals: while a volume is mounted,
