@@ -18,6 +18,7 @@ use crate::inode::cached::Inode;
 use crate::mount::draft::Draft;
 use crate::mount::engine::Engine;
 use crate::mount::want::{Step, Want};
+use crate::ondisk::superblock::Superblock;
 use crate::ondisk::xattr::{self, BLOCK_FIRST, Value, Xattr};
 use crate::ondisk::{FsBlock, Ino};
 
@@ -30,44 +31,26 @@ const MAGIC_LEN: usize = 4;
 /// Room in the log that changing an attribute needs, most often.
 const ROOM: u32 = 8;
 
-/// An attribute with its value.
-struct Attribute {
-    index: u8,
-    name: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl Attribute {
-    fn is(&self, index: u8, name: &[u8]) -> bool {
-        (self.index, &self.name[..]) == (index, name)
-    }
-
-    fn raw(&self) -> Xattr<'_> {
-        Xattr { index: self.index, name: &self.name, value: Value::Here(&self.value) }
-    }
-}
-
-fn raw(list: &[Attribute]) -> Vec<Xattr<'_>> {
-    list.iter().map(Attribute::raw).collect()
-}
-
-/// The attributes in `area`, which was read from block `at`.
-fn parse(area: &[u8], first: usize, at: FsBlock) -> Result<Vec<Attribute>> {
-    let each = |xattr: Xattr<'_>| match xattr.value {
-        Value::Here(value) => {
-            Ok(Attribute { index: xattr.index, name: xattr.name.into(), value: value.into() })
-        }
-        Value::Inode(..) => Err(Error::unsupported("attributes in inodes (ea_inode)")),
-    };
-    xattr::entries(area, first, at)?.into_iter().map(each).collect()
-}
-
 /// The attributes in an inode.
-fn in_inode(inode: &Inode) -> Result<Vec<Attribute>> {
-    match xattr::in_inode(&inode.rest, 0) {
-        Some(area) => parse(area, 0, inode.at),
-        None => Ok(Vec::new()),
+pub(crate) fn in_inode(inode: &Inode) -> Result<Vec<Xattr<'_>>> {
+    let area = xattr::in_inode(&inode.rest);
+    area.map_or(Ok(Vec::new()), |area| xattr::entries(area, 0, inode.at))
+}
+
+/// The block of an inode that has attributes, and where it is.
+fn attribute_block<B: Blocks>(blocks: &B, inode: &Inode) -> Walked<Option<(FsBlock, Block)>, B> {
+    match inode.raw.file_acl() {
+        0 => Ok(None),
+        at => Ok(Some((at, blocks.block(at, Kind::Xattrs)?))),
     }
+}
+
+/// The attributes in such a block.
+fn in_block<'b>(sb: &Superblock, block: Option<&'b (FsBlock, Block)>) -> Result<Vec<Xattr<'b>>> {
+    let entries = |(at, block): &'b (FsBlock, Block)| {
+        xattr::entries(&block[..sb.block_size as usize], BLOCK_FIRST, *at)
+    };
+    block.map_or(Ok(Vec::new()), entries)
 }
 
 /// Passes the attributes of an inode to `see`, those in the inode first, until it has an answer.
@@ -78,18 +61,11 @@ pub(crate) fn search<B: Blocks, T>(
 ) -> Walked<Option<T>, B> {
     let mut search =
         |list: Vec<Xattr<'_>>| list.iter().find_map(|xattr| see(xattr).transpose()).transpose();
-    if let Some(area) = xattr::in_inode(&inode.rest, 0)
-        && let Some(found) = search(xattr::entries(area, 0, inode.at)?)?
-    {
+    if let Some(found) = search(in_inode(inode)?)? {
         return Ok(Some(found));
     }
-    match inode.raw.file_acl() {
-        0 => Ok(None),
-        at => {
-            let block = blocks.block(at, Kind::Xattrs)?;
-            search(xattr::entries(blocks.sb().bytes(&block), BLOCK_FIRST, at)?)
-        }
-    }
+    let block = attribute_block(blocks, inode)?;
+    search(in_block(blocks.sb(), block.as_ref())?)
 }
 
 /// The value of an attribute as it is stored.
@@ -195,26 +171,31 @@ impl Draft<'_, '_> {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Step<()> {
-        let inode = self.inode(ino)?;
-        let (mut here, mut there) = (in_inode(inode)?, self.xattrs_in_block(inode)?);
+        let inode = &self.inode(ino)?.clone();
+        let block = attribute_block(self, inode)?;
+        let (mut here, mut there) = (in_inode(inode)?, in_block(self.sb(), block.as_ref())?);
+        if here.iter().chain(&there).any(|known| matches!(known.value, Value::Inode(..))) {
+            return Err(Error::unsupported("attributes in inodes (ea_inode)").into());
+        }
+        let is_it = |known: &Xattr<'_>| (known.index, known.name) == (index, name);
         let counts = (here.len(), there.len());
-        let old = here.iter().chain(&there).find(|known| known.is(index, name));
+        let old = here.iter().chain(&there).find(|known| is_it(known));
         match (old, mode, value) {
             (Some(_), XattrMode::Create, Some(_)) => return Err(Errno::EXIST.into()),
             (None, XattrMode::Replace, _) | (None, _, None) => return Err(Errno::NODATA.into()),
-            (Some(old), _, Some(value)) if old.value == value => return Ok(()),
+            (Some(old), _, Some(value)) if old.value == Value::Here(value) => return Ok(()),
             _ => {}
         }
-        here.retain(|known| !known.is(index, name));
-        there.retain(|known| !known.is(index, name));
+        here.retain(|known| !is_it(known));
+        there.retain(|known| !is_it(known));
         let (mut is_here, mut is_there) = (here.len() != counts.0, there.len() != counts.1);
         if let Some(value) = value {
-            here.push(Attribute { index, name: name.into(), value: value.into() });
+            here.push(Xattr { index, name, value: Value::Here(value) });
             if fits_inode(inode, &here) {
                 is_here = true;
             } else {
                 there.extend(here.pop());
-                there.sort_by(|a, b| order(a).cmp(&order(b)));
+                there.sort_by_key(order);
                 is_there = true;
             }
         }
@@ -229,23 +210,12 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// The attributes in an inode's block.
-    fn xattrs_in_block(&self, inode: &Inode) -> Step<Vec<Attribute>> {
-        match inode.raw.file_acl() {
-            0 => Ok(Vec::new()),
-            at => {
-                let block = self.block_of(at, Kind::Xattrs)?;
-                Ok(parse(self.sb().bytes(&block), BLOCK_FIRST, at)?)
-            }
-        }
-    }
-
-    fn store_in_inode(&mut self, ino: Ino, list: &[Attribute]) -> Step<()> {
+    fn store_in_inode(&mut self, ino: Ino, list: &[Xattr<'_>]) -> Step<()> {
         let inode = self.inode_mut(ino)?;
         let mut rest = vec![0; inode.rest.len()];
         if !list.is_empty() {
             rest[..MAGIC_LEN].copy_from_slice(&xattr::MAGIC.to_le_bytes());
-            xattr::emit(&mut rest[MAGIC_LEN..], 0, &raw(list));
+            xattr::emit(&mut rest[MAGIC_LEN..], 0, list);
         }
         inode.rest = Arc::from(rest);
         Ok(())
@@ -253,17 +223,17 @@ impl Draft<'_, '_> {
 
     /// Without attributes the block is freed. Whatever does not fit it is `ENOSPC`, as in the
     /// kernel.
-    fn store_in_block(&mut self, ino: Ino, list: &[Attribute]) -> Step<()> {
+    fn store_in_block(&mut self, ino: Ino, list: &[Xattr<'_>]) -> Step<()> {
         let old = self.inode(ino)?.raw.file_acl();
         if list.is_empty() {
             return self.drop_xattr_block(ino);
         }
         let mut block = Block::zeroed();
-        let (bytes, list) = (self.volume().sb.bytes_mut(&mut block), raw(list));
-        if !xattr::emit(bytes, BLOCK_FIRST, &list) {
+        let bytes = self.volume().sb.bytes_mut(&mut block);
+        if !xattr::emit(bytes, BLOCK_FIRST, list) {
             return Err(Error::NoSpace.into());
         }
-        xattr::emit_header(bytes, 1, &list);
+        xattr::emit_header(bytes, 1, list);
         let at = if old != 0 && !self.is_shared(old)? {
             old
         } else {
@@ -320,13 +290,13 @@ impl Draft<'_, '_> {
 }
 
 /// Blocks keep their entries in this order (`ext4_xattr_block_find`).
-fn order(attribute: &Attribute) -> (u8, usize, &[u8]) {
-    (attribute.index, attribute.name.len(), &attribute.name)
+fn order<'x>(known: &Xattr<'x>) -> (u8, usize, &'x [u8]) {
+    (known.index, known.name.len(), known.name)
 }
 
 /// Whether an inode has room for these attributes. Those with `i_extra_isize` 0 have none.
-fn fits_inode(inode: &Inode, list: &[Attribute]) -> bool {
+fn fits_inode(inode: &Inode, list: &[Xattr<'_>]) -> bool {
     let room = inode.rest.len().saturating_sub(MAGIC_LEN);
     let has_room = inode.raw.extra_isize.get() > 0 && room > 0;
-    has_room && xattr::emit(&mut vec![0; room], 0, &raw(list))
+    has_room && xattr::emit(&mut vec![0; room], 0, list)
 }

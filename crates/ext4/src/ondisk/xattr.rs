@@ -108,12 +108,11 @@ pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
-/// The area of an inode behind its fields, without the magic number; `None` if it has none. `bytes`
-/// are as long as `s_inode_size`, and `fields` of them are fields.
-pub fn in_inode(bytes: &[u8], fields: usize) -> Option<&[u8]> {
-    let (magic, area) = U32::read_from_prefix(bytes.get(fields..)?).ok()?;
-    let area_at = bytes.len() - area.len();
-    (magic.get() == MAGIC).then(|| &bytes[area_at..])
+/// The area with attributes of an inode, from the bytes behind its fields: without the magic
+/// number. `None` if it has none.
+pub fn in_inode(rest: &[u8]) -> Option<&[u8]> {
+    let (magic, area) = U32::read_from_prefix(rest).ok()?;
+    (magic.get() == MAGIC).then_some(area)
 }
 
 /// The attributes of an area whose list begins at byte `first`: 0 in an inode, [`BLOCK_FIRST`] in a

@@ -8,9 +8,10 @@ use super::Reader;
 use crate::error::Result;
 use crate::file::seek;
 use crate::inode::cached::Inode;
+use crate::inode::xattr::in_inode;
 use crate::inode::{map, symlink};
 use crate::ondisk::inode::{Flags, I_BLOCK_SIZE};
-use crate::ondisk::xattr::{self, Value};
+use crate::ondisk::xattr::{INLINE_DATA, SYSTEM, Value, Xattr};
 
 impl Reader {
     /// Reads from `offset`; short only at the end of the file. Returns how many bytes.
@@ -71,10 +72,8 @@ impl Reader {
 
     /// What `i_block` had no room for of contents in the inode.
     pub(super) fn inline_rest<'a>(&self, inode: &'a Inode) -> Result<&'a [u8]> {
-        let Some(area) = xattr::in_inode(&inode.rest, 0) else { return Ok(&[]) };
-        let mut all = xattr::entries(area, 0, inode.at)?.into_iter();
-        let found =
-            all.find(|known| (known.index, known.name) == (xattr::SYSTEM, xattr::INLINE_DATA));
+        let is_it = |known: &Xattr<'_>| (known.index, known.name) == (SYSTEM, INLINE_DATA);
+        let found = in_inode(inode)?.into_iter().find(is_it);
         match found.map(|found| found.value) {
             Some(Value::Here(rest)) => Ok(rest),
             _ => Ok(&[]),
