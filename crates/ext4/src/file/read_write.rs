@@ -31,7 +31,7 @@ struct Wrote {
 }
 
 /// Fails unless the inode is a regular file.
-pub(crate) fn check_regular(inode: &Inode) -> Step<()> {
+pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.kind() {
         FileKind::Regular => Ok(()),
         FileKind::Directory => Err(Errno::ISDIR.into()),

@@ -1,51 +1,35 @@
-//! The volume's metadata blocks in memory, in shards with a lock each. They are never dirty.
+//! The volume's blocks: those with metadata are kept in memory.
 
 use std::sync::Arc;
 
-use cores::{Mutex, Rank};
+use cores::Rank;
 use drive::{BLOCK_SIZE, Block};
 use queue::{BlockQueue, Io};
-use rustc_hash::FxHashMap;
 
+use super::kept::Kept;
 use crate::error::Result;
 use crate::ondisk::FsBlock;
-
-/// Neighbouring blocks are in different shards.
-const SHARDS: usize = 64;
 
 /// Reads blocks, and keeps those with metadata.
 pub(crate) struct Blocks {
     io: Io,
-    /// Each protects its blocks; nothing is read from the drive under it.
-    shards: Box<[Mutex<FxHashMap<FsBlock, Block>>]>,
-    /// Blocks in a shard. A full one is emptied, which costs a few reads again.
-    each: usize,
+    kept: Kept<Block>,
 }
 
 impl Blocks {
     /// Blocks of `size` bytes on the drive of `queue`; about `bytes` of metadata are kept.
     pub(crate) fn new(queue: Arc<BlockQueue>, size: u32, bytes: u64) -> Self {
-        let shard = |key| Mutex::ranked(Rank::Node, "ext4 blocks", FxHashMap::default()).keyed(key);
-        let each = bytes / BLOCK_SIZE as u64 / SHARDS as u64;
-        Self {
-            io: Io::sliced(queue, size),
-            shards: (0..SHARDS as u64).map(shard).collect(),
-            each: usize::try_from(each).unwrap_or(usize::MAX).max(8),
-        }
+        let kept = Kept::new(Rank::Node, "ext4 blocks", bytes, BLOCK_SIZE as u64);
+        Self { io: Io::sliced(queue, size), kept }
     }
 
     /// Block `at`, which is on the volume.
     pub(crate) fn read(&self, at: FsBlock) -> Result<Block> {
-        let shard = &self.shards[at as usize % SHARDS];
-        if let Some(block) = shard.lock().get(&at) {
-            return Ok(block.clone());
+        if let Some(block) = self.kept.get(at) {
+            return Ok(block);
         }
         let block = self.io.read(at)?;
-        let mut shard = shard.lock();
-        if shard.len() >= self.each {
-            shard.clear();
-        }
-        shard.insert(at, block.clone());
+        self.kept.put(at, block.clone());
         Ok(block)
     }
 

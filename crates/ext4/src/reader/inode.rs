@@ -1,9 +1,7 @@
-//! Inodes in memory, in shards with a lock each.
+//! Inodes: read, checked, and kept in memory.
 
 use std::sync::Arc;
 
-use cores::{Mutex, Rank};
-use rustc_hash::FxHashMap;
 use vfs::{Attr, FileKind};
 
 use super::Reader;
@@ -12,9 +10,6 @@ use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
 use crate::ondisk::inode::Flags;
 use crate::ondisk::{FsBlock, Ino};
-
-/// Neighbouring numbers are in different shards, so files made one after the other share none.
-const SHARDS: usize = 256;
 
 impl Inode {
     /// Whether its contents are encrypted.
@@ -34,49 +29,14 @@ impl Inode {
     }
 }
 
-/// The inodes that share a lock.
-type Shard = FxHashMap<Ino, Arc<Inode>>;
-
-/// Inodes that were read. They do not change.
-pub(crate) struct Inodes {
-    /// By number; each protects its inodes. Nothing is read from the drive under it.
-    shards: Box<[Mutex<Shard>]>,
-    /// Inodes in a shard. A full one is emptied.
-    each: usize,
-}
-
-impl Inodes {
-    /// Room for about `bytes`.
-    pub(crate) fn new(bytes: u64) -> Self {
-        let shard = |key| Mutex::ranked(Rank::Inode, "ext4 inodes", Shard::default()).keyed(key);
-        let each = bytes / SHARDS as u64 / 1024;
-        Self {
-            shards: (0..SHARDS as u64).map(shard).collect(),
-            each: usize::try_from(each).unwrap_or(usize::MAX).max(8),
-        }
-    }
-
-    fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
-        self.shards[ino as usize % SHARDS].lock().get(&ino).cloned()
-    }
-
-    fn put(&self, inode: Arc<Inode>) {
-        let mut shard = self.shards[inode.ino as usize % SHARDS].lock();
-        if shard.len() >= self.each {
-            shard.clear();
-        }
-        shard.insert(inode.ino, inode);
-    }
-}
-
 impl Reader {
     /// Inode `ino`, which is in use.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.inodes.get(ino) {
+        if let Some(inode) = self.inodes.get(ino.into()) {
             return Ok(inode);
         }
         let inode = Arc::new(self.inode_uncached(ino)?);
-        self.inodes.put(inode.clone());
+        self.inodes.put(ino.into(), inode.clone());
         Ok(inode)
     }
 

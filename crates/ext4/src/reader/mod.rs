@@ -7,6 +7,7 @@
 mod blocks;
 mod contents;
 mod inode;
+mod kept;
 mod load;
 mod mounted;
 mod names;
@@ -14,20 +15,25 @@ mod walk;
 
 use std::sync::Arc;
 
+use cores::Rank;
 use queue::BlockQueue;
 
 use crate::blocks::{Blocks as _, Kind};
 use crate::error::Result;
+use crate::inode::cached::Inode;
 use crate::ondisk::group::RawGroupDesc;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Group};
 use blocks::Blocks;
-use inode::Inodes;
+use kept::Kept;
 pub(crate) use load::{check_fits, open, superblock, valid_superblock};
 pub(crate) use mounted::Mounted;
 
 /// Metadata kept in memory, in bytes.
 pub(crate) const CACHE: u64 = 32 << 20;
+
+/// What an inode takes in memory, about.
+const INODE_BYTES: u64 = 1024;
 
 /// A volume.
 pub(crate) struct Reader {
@@ -35,7 +41,7 @@ pub(crate) struct Reader {
     pub(crate) sb: Superblock,
     /// Metadata blocks.
     blocks: Blocks,
-    inodes: Inodes,
+    inodes: Kept<Arc<Inode>>,
     /// Use descriptors with wrong checksums, which the caller has reported already.
     lenient: bool,
 }
@@ -44,7 +50,8 @@ impl Reader {
     /// The volume of `sb` on the drive of `queue`. Up to `cache` bytes of metadata stay in memory.
     pub(crate) fn new(sb: Superblock, queue: Arc<BlockQueue>, cache: u64) -> Self {
         let blocks = Blocks::new(queue, sb.block_size, cache);
-        Self { inodes: Inodes::new(cache), blocks, sb, lenient: false }
+        let inodes = Kept::new(Rank::Inode, "ext4 inodes", cache, INODE_BYTES);
+        Self { inodes, blocks, sb, lenient: false }
     }
 
     /// The same volume for a check, which notes wrong descriptors and goes on.

@@ -11,6 +11,7 @@ use vfs::{
 };
 
 use super::Reader;
+use crate::file::read_write::check_regular;
 use crate::inode::cached::Inode;
 use crate::inode::{map, xattr};
 use crate::ondisk::inode::Flags;
@@ -41,11 +42,8 @@ impl Held<'_> {
     /// An inode whose contents can be read with read(2).
     fn file(&self, ino: Ino) -> Result<(&Reader, Arc<Inode>)> {
         let (reader, inode) = self.inode(ino)?;
-        match inode.kind() {
-            FileKind::Regular => Ok((reader, inode)),
-            FileKind::Directory => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
-        }
+        check_regular(&inode)?;
+        Ok((reader, inode))
     }
 }
 
