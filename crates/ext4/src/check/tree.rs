@@ -10,7 +10,6 @@ use crate::inode::cached::Inode;
 use crate::ondisk::FileBlock;
 use crate::ondisk::dirent::Dirents;
 use crate::ondisk::hash::Hasher;
-use crate::ondisk::htree::Place;
 use crate::ondisk::inode::Flags;
 
 /// A tree while it is walked.
@@ -44,9 +43,8 @@ impl Checker {
         if !flags.contains(Flags::INDEX) || flags.intersects(Flags::CASEFOLD | Flags::ENCRYPT) {
             return Ok(());
         }
-        let (at, block, hasher, levels) = root(&self.reader, dir)?;
+        let (root, hasher, levels) = root(&self.reader, dir)?;
         let mut walk = Walk { dir, hasher, seen: FxHashSet::from_iter([0]) };
-        let root = Level { at, place: Place::Root, block, slot: 0 };
         self.node(&mut walk, &root, levels, Span { low: 0, high: None })?;
         let blocks = block_count(&self.reader.sb, dir) as usize;
         if walk.seen.len() != blocks {
@@ -67,12 +65,12 @@ impl Checker {
             let low = if slot == 0 { span.low } else { child.hash };
             let high = node.entry(slot + 1).map(|next| next.hash).or(span.high);
             let span = Span { low, high };
-            let (at, block) = dir_block(&self.reader, walk.dir, child.block)?;
             if levels > 0 {
-                let below = Level { at, place: Place::Node, block, slot: 0 };
+                let below = Level::inner(&self.reader, walk.dir, child.block)?;
                 self.node(walk, &below, levels - 1, span)?;
                 continue;
             }
+            let (at, block) = dir_block(&self.reader, walk.dir, child.block)?;
             for dirent in Dirents::new(sb.bytes(&block), at) {
                 let dirent = dirent?;
                 let hash = walk.hasher.hash(dirent.name).major;

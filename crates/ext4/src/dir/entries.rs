@@ -147,26 +147,31 @@ impl Draft<'_, '_> {
         self.count_blocks(ino, 1)?;
         self.insert_extent(ino, Extent { block: index, len: 1, start: at, unwritten: false })?;
         let seed = self.inode(ino)?.seed;
-        match (place, seed) {
-            (Some(place), Some(seed)) => {
-                htree_block::seal(sb.bytes_mut(&mut block), place, seed);
-                self.put(at, block);
-            }
-            (None, Some(_)) => {
-                dirent::emit_tail(sb.bytes_mut(&mut block));
-                self.seal_and_put(at, block, seed);
-            }
-            (_, None) => self.put(at, block),
+        if seed.is_some() && place.is_none() {
+            dirent::emit_tail(sb.bytes_mut(&mut block));
         }
+        self.seal_and_put(at, block, seed, place);
         let inode = self.inode_mut(ino)?;
         inode.size = u64::from(index + 1) * u64::from(sb.block_size);
         inode.raw.set_size(inode.size);
         Ok((index, at))
     }
 
-    pub(super) fn seal_and_put(&mut self, at: FsBlock, mut block: Block, seed: Option<u32>) {
+    /// Changes a block of a directory whose checksums begin with `seed`: one with entries or, in
+    /// its `place`, a part of its tree.
+    pub(super) fn seal_and_put(
+        &mut self,
+        at: FsBlock,
+        mut block: Block,
+        seed: Option<u32>,
+        place: Option<Place>,
+    ) {
         if let Some(seed) = seed {
-            dirent::seal(self.volume().sb.bytes_mut(&mut block), seed);
+            let bytes = self.volume().sb.bytes_mut(&mut block);
+            match place {
+                Some(place) => htree_block::seal(bytes, place, seed),
+                None => dirent::seal(bytes, seed),
+            }
         }
         self.put(at, block);
     }
@@ -227,7 +232,7 @@ impl Draft<'_, '_> {
         }
         let offset = gap.offset + used;
         dirent::emit(&mut bytes[..], offset, rec_len - used, ino, kind.dirent_type(), name);
-        self.seal_and_put(gap.at, block, seed);
+        self.seal_and_put(gap.at, block, seed, None);
         self.touch_dir(dir)
     }
 
@@ -259,7 +264,7 @@ impl Draft<'_, '_> {
             }
             None => bytes[found.offset..found.offset + 4].fill(0),
         }
-        self.seal_and_put(found.at, block, seed);
+        self.seal_and_put(found.at, block, seed, None);
         self.touch_dir(dir)
     }
 
@@ -277,21 +282,10 @@ impl Draft<'_, '_> {
         let bytes = block.make_mut();
         bytes[found.offset..found.offset + 4].copy_from_slice(&ino.to_le_bytes());
         bytes[found.offset + 7] = kind.dirent_type();
-        self.seal_and_put_any(dir, found.at, block)
-    }
-
-    /// As `seal_and_put`, of a block that may be the root of a hash tree.
-    fn seal_and_put_any(&mut self, dir: Ino, at: FsBlock, mut block: Block) -> Step<()> {
-        let seed = self.inode(dir)?.seed;
-        let has_index = self.inode(dir)?.raw.flags().contains(Flags::INDEX);
-        let bytes = self.volume().sb.bytes_mut(&mut block);
-        match (seed, Place::of(bytes).filter(|_| has_index)) {
-            (Some(seed), Some(place)) => {
-                htree_block::seal(bytes, place, seed);
-                self.put(at, block);
-            }
-            _ => self.seal_and_put(at, block, seed),
-        }
+        let has_index = self.inode(dir)?.flags().contains(Flags::INDEX);
+        // Of `..` it may be the root of the tree.
+        let place = Place::of(self.volume().sb.bytes(&block)).filter(|_| has_index);
+        self.seal_and_put(found.at, block, seed, place);
         Ok(())
     }
 

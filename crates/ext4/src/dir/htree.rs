@@ -28,6 +28,9 @@ pub(crate) struct Path {
     /// The root first.
     pub(crate) levels: SmallVec<[Level; 3]>,
     pub(crate) leaf: FileBlock,
+    pub(crate) hasher: Hasher,
+    /// The hash that it was found for.
+    pub(crate) hash: u32,
 }
 
 /// Whether a directory's names are found through a tree.
@@ -54,21 +57,25 @@ pub(crate) fn hasher(sb: &Superblock, version: u8, at: FsBlock) -> Result<Hasher
 }
 
 impl Level {
+    /// Block `index` of a directory, which is an inner node.
+    pub(crate) fn inner<B: Blocks>(blocks: &B, inode: &Inode, index: FileBlock) -> Walked<Self, B> {
+        let (at, block) = dir_block(blocks, inode, index)?;
+        Ok(Self { at, place: Place::Node, block, slot: 0 })
+    }
+
     /// The node's children.
     pub(crate) fn node(&self, sb: &Superblock, inode: &Inode) -> Result<Node<'_>> {
         Node::parse(sb.bytes(&self.block), self.place, inode.seed.is_some(), self.at)
     }
 }
 
-/// The hash of a directory's tree, and how many levels its root says there are below it.
-pub(crate) fn root<B: Blocks>(
-    blocks: &B,
-    inode: &Inode,
-) -> Walked<(FsBlock, Block, Hasher, u8), B> {
+/// The root of a directory's tree, how that hashes names, and how many levels of nodes there are
+/// below.
+pub(crate) fn root<B: Blocks>(blocks: &B, inode: &Inode) -> Walked<(Level, Hasher, u8), B> {
     let (at, block) = dir_block(blocks, inode, 0)?;
     let info = htree::info(blocks.sb().bytes(&block), deepest(blocks.sb()), at)?;
     let hasher = hasher(blocks.sb(), info.hash_version, at)?;
-    Ok((at, block, hasher, info.indirect_levels))
+    Ok((Level { at, place: Place::Root, block, slot: 0 }, hasher, info.indirect_levels))
 }
 
 /// The way to the first leaf that may have names with the hash that `wanted` says.
@@ -77,10 +84,9 @@ pub(crate) fn walk<B: Blocks>(
     inode: &Inode,
     wanted: impl FnOnce(&Hasher) -> u32,
 ) -> Walked<Path, B> {
-    let (at, block, hasher, below) = root(blocks, inode)?;
+    let (mut level, hasher, below) = root(blocks, inode)?;
     let hash = wanted(&hasher);
     let mut levels = SmallVec::new();
-    let mut level = Level { at, place: Place::Root, block, slot: 0 };
     loop {
         let node = level.node(blocks.sb(), inode)?;
         let slot = node.find(hash);
@@ -88,10 +94,9 @@ pub(crate) fn walk<B: Blocks>(
         level.slot = slot;
         levels.push(level);
         if levels.len() > usize::from(below) {
-            return Ok(Path { levels, leaf: child });
+            return Ok(Path { levels, leaf: child, hasher, hash });
         }
-        let (at, block) = dir_block(blocks, inode, child)?;
-        level = Level { at, place: Place::Node, block, slot: 0 };
+        level = Level::inner(blocks, inode, child)?;
     }
 }
 
@@ -116,9 +121,8 @@ impl Path {
         };
         self.leaf = next.block;
         for depth in depth + 1..self.levels.len() {
-            let (at, block) = dir_block(blocks, inode, self.leaf)?;
-            let level = Level { at, place: Place::Node, block, slot: 0 };
-            self.leaf = child(&level.node(blocks.sb(), inode)?, 0, at)?.block;
+            let level = Level::inner(blocks, inode, self.leaf)?;
+            self.leaf = child(&level.node(blocks.sb(), inode)?, 0, level.at)?.block;
             self.levels[depth] = level;
         }
         Ok(Some(next.hash))
@@ -128,18 +132,14 @@ impl Path {
 /// Finds `name`, which is neither `.` nor `..`, through the tree. Names with one hash may continue
 /// in the leaves that follow.
 pub(crate) fn find<B: Blocks>(blocks: &B, inode: &Inode, name: &[u8]) -> Walked<Option<Found>, B> {
-    let mut wanted = 0;
-    let mut path = walk(blocks, inode, |hasher| {
-        wanted = hasher.hash(name).major;
-        wanted
-    })?;
+    let mut path = walk(blocks, inode, |hasher| hasher.hash(name).major)?;
     let mut left = crate::dir::entries::block_count(blocks.sb(), inode);
     loop {
         let (at, block) = dir_block(blocks, inode, path.leaf)?;
         if let Some(found) = find_in(blocks.sb().bytes(&block), at, name)? {
             return Ok(Some(found));
         }
-        if path.next(blocks, inode)? != Some(wanted | 1) {
+        if path.next(blocks, inode)? != Some(path.hash | 1) {
             return Ok(None);
         }
         left = left

@@ -91,16 +91,12 @@ impl Draft<'_, '_> {
     ) -> Step<()> {
         let inode = self.inode(dir)?;
         let needed = record_len(name.len());
-        let mut hash = 0;
-        let path = walk(self, inode, |hasher| {
-            hash = hasher.hash(name).major;
-            hash
-        })?;
+        let path = walk(self, inode, |hasher| hasher.hash(name).major)?;
         let (at, block) = dir_block(self, inode, path.leaf)?;
         if let Some(offset) = find_gap_in(&block, area(&self.volume().sb, inode), at, needed)? {
             return self.put_entry(dir, &Gap { at, offset }, name, ino, kind);
         }
-        let at = self.split_leaf(dir, &path, hash)?;
+        let at = self.split_leaf(dir, &path)?;
         let inode = self.inode(dir)?;
         let block = self.block_of(at, Kind::Dir(inode.seed))?;
         let area = area(&self.volume().sb, inode);
@@ -133,15 +129,14 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Moves the upper half of a leaf to a new one (`do_split`). The block that names with `hash`
-    /// go to.
-    fn split_leaf(&mut self, dir: Ino, path: &Path, hash: u32) -> Step<FsBlock> {
+    /// Moves the upper half of a leaf to a new one (`do_split`). The block that names with the
+    /// path's hash go to.
+    fn split_leaf(&mut self, dir: Ino, path: &Path) -> Step<FsBlock> {
         let inode = self.inode(dir)?.clone();
-        let (_, _, hasher, _) = tree::root(self, &inode)?;
         let (at, block) = dir_block(self, &inode, path.leaf)?;
         let sb = &self.volume().sb;
         let size = sb.block_size as usize;
-        let mut lower = records(sb.bytes(&block), 0, at, &hasher)?;
+        let mut lower = records(sb.bytes(&block), 0, at, &path.hasher)?;
         if lower.len() < 2 {
             return Err(Error::corrupt("directory", at, "a full leaf of one name", "more").into());
         }
@@ -150,11 +145,11 @@ impl Draft<'_, '_> {
         let first = upper.first().map_or(0, |record| record.hash);
         let continues = lower.last().is_some_and(|record| record.hash == first);
         let packed = |records: &[Record]| packed(records, area(sb, &inode), size);
-        self.seal_and_put(at, packed(&lower), inode.seed);
+        self.seal_and_put(at, packed(&lower), inode.seed, None);
         let new = self.append_block(dir, packed(&upper), None)?;
         let child = Entry { hash: first | u32::from(continues), block: new.0 };
         self.insert_child(dir, path, path.levels.len() - 1, child)?;
-        Ok(if hash >= first { new.1 } else { at })
+        Ok(if path.hash >= first { new.1 } else { at })
     }
 
     /// Puts a child behind the one that the way goes through at `depth`.
@@ -218,10 +213,7 @@ impl Draft<'_, '_> {
         let seed = self.inode(dir)?.seed;
         let bytes = self.volume().sb.bytes_mut(&mut block);
         htree::emit_entries(bytes, place, seed.is_some(), entries);
-        if let Some(seed) = seed {
-            htree::seal(bytes, place, seed);
-        }
-        self.put(at, block);
+        self.seal_and_put(at, block, seed, Some(place));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use vfs::DirEntry;
 
 use crate::blocks::{Blocks, Walked};
 use crate::dir::entries::{block_count, dir_block};
-use crate::dir::htree::{self, default_version, hasher, is_indexed, walk};
+use crate::dir::htree::{default_version, hasher, is_indexed, walk};
 use crate::error::Error;
 use crate::inode::cached::Inode;
 use crate::ondisk::FsBlock;
@@ -100,11 +100,10 @@ fn by_hash<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walked<Listed, B>
         return Ok((names.sorted(), None));
     }
     let major = (((from - DOTS) >> 32) as u32) << 1;
-    let (_, _, hasher, _) = htree::root(blocks, inode)?;
     let mut path = walk(blocks, inode, |_| major)?;
     let next = loop {
         let (at, block) = dir_block(blocks, inode, path.leaf)?;
-        names.add(blocks, (at, &block), &hasher)?;
+        names.add(blocks, (at, &block), &path.hasher)?;
         match path.next(blocks, inode)? {
             None => break None,
             Some(hash) if hash & 1 == 1 => {}
