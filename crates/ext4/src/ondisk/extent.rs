@@ -213,16 +213,6 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    /// Slots in use.
-    pub fn len(&self) -> usize {
-        self.slots.len() / SLOT
-    }
-
-    /// Whether no slot is in use.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
     /// The extents of a leaf.
     pub fn extents(&self) -> impl DoubleEndedIterator<Item = Extent> + ExactSizeIterator + 'a {
         slots::<RawExtent>(self.slots).iter().copied().map(Extent::from)

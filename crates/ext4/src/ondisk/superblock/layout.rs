@@ -19,11 +19,6 @@ pub struct InodePlace {
 }
 
 impl Superblock {
-    /// Log of bytes per block.
-    pub fn block_bits(&self) -> u32 {
-        self.block_size.trailing_zeros()
-    }
-
     /// The block that has the first superblock: block 1 iff blocks have 1 KiB.
     pub fn super_block(&self) -> FsBlock {
         u64::from(self.block_size == 1024)
