@@ -49,23 +49,39 @@ impl Error {
         Self::Corrupt(Corrupt::new(structure, block, found, allowed))
     }
 
+    /// A checksum of a `structure` in `block` of the file system that does not match its contents.
+    #[cold]
+    pub fn checksum(
+        structure: &'static str,
+        block: impl Into<u64>,
+        found: impl ToString,
+        right: impl ToString,
+    ) -> Self {
+        Self::Corrupt(Corrupt::checksum(structure, block, found, right))
+    }
+
     /// A journal that uses `feature`.
     #[cold]
     pub fn unsupported(feature: impl ToString) -> Self {
         Self::Unsupported { feature: feature.to_string().into() }
     }
 
-    /// The number that a system call would return. Corruption is `EUCLEAN`, like the kernel's
-    /// `EFSCORRUPTED`.
+    /// The number that a system call would return.
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Corrupt(_) => Errno::UCLEAN,
+            Self::Corrupt(corrupt) => corrupt.errno(),
             Self::Unsupported { .. } => Errno::OPNOTSUPP,
             Self::TooLarge { .. } => Errno::NOSPC,
             Self::Closed => Errno::IO,
             Self::Aborted => Errno::ROFS,
             Self::Io(error) => io_errno(error),
         }
+    }
+}
+
+impl From<Error> for vfs::VolumeError {
+    fn from(error: Error) -> Self {
+        Self::Journal(error.into())
     }
 }
 

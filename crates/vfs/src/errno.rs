@@ -51,6 +51,7 @@ errnos! {
     NOTEMPTY = 39, "directory not empty";
     LOOP = 40, "too many symbolic links";
     NODATA = 61, "no data available";
+    BADMSG = 74, "bad message";
     OVERFLOW = 75, "value too large";
     OPNOTSUPP = 95, "operation not supported";
     UCLEAN = 117, "structure needs cleaning";

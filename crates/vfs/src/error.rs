@@ -51,6 +51,8 @@ pub struct Corrupt {
     pub found: Box<str>,
     /// What is allowed there.
     pub allowed: Box<str>,
+    /// Whether it is a checksum that does not match what it is of.
+    pub is_checksum: bool,
 }
 
 impl Corrupt {
@@ -63,7 +65,24 @@ impl Corrupt {
         allowed: impl ToString,
     ) -> Self {
         let (found, allowed) = (found.to_string().into(), allowed.to_string().into());
-        Self { structure, block: block.into(), found, allowed }
+        Self { structure, block: block.into(), found, allowed, is_checksum: false }
+    }
+
+    /// A checksum of a `structure` read from `block` that does not match its contents.
+    #[cold]
+    pub fn checksum(
+        structure: &'static str,
+        block: impl Into<u64>,
+        found: impl ToString,
+        right: impl ToString,
+    ) -> Self {
+        Self { is_checksum: true, ..Self::new(structure, block, found, right) }
+    }
+
+    /// The number that a system call would return: `EBADMSG` for a checksum, like the kernel's
+    /// `EFSBADCRC`, and otherwise `EUCLEAN`, like its `EFSCORRUPTED`.
+    pub fn errno(&self) -> Errno {
+        if self.is_checksum { Errno::BADMSG } else { Errno::UCLEAN }
     }
 }
 
@@ -104,6 +123,8 @@ mod tests {
             Corrupt::new("checkpoint.cp_pack_start_sum", 512_u32, 9, "1..=4").to_string(),
             "checkpoint.cp_pack_start_sum at block 0x200 is corrupt: found 9, allowed 1..=4"
         );
+        assert_eq!(Corrupt::new("magic", 0_u64, 1, 2).errno(), Errno::UCLEAN);
+        assert_eq!(Corrupt::checksum("crc", 0_u64, 1, 2).errno(), Errno::BADMSG);
     }
 
     #[test]

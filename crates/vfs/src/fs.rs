@@ -13,7 +13,8 @@ use crate::{
 /// A mounted file system. All methods may be called from any thread.
 ///
 /// Errors are those of the Linux system call of the same name; a broken structure is `EUCLEAN`,
-/// a failed transfer `EIO`, a full volume `ENOSPC`, a read-only one `EROFS`.
+/// a wrong checksum `EBADMSG`, a failed transfer `EIO`, a full volume `ENOSPC`, a read-only one
+/// `EROFS`.
 ///
 /// ```
 /// use vfs::{Creator, FileSystem, MemFs, SetAttr, path};

@@ -42,6 +42,7 @@ mod root_reserve;
 mod rules;
 mod types;
 pub mod upkeep;
+mod volume_error;
 pub mod words;
 
 pub use budget::{Budget, WriteBack};
@@ -62,3 +63,4 @@ pub use types::{
     Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, InodeFlags, RenameFlags, Seek, SetAttr,
     StatFs, Timespec, XattrMode,
 };
+pub use volume_error::VolumeError;

@@ -20,7 +20,7 @@
 use smallvec::SmallVec;
 
 use crate::inode::{OwnedShards, Shards};
-use crate::{Errno, Ino};
+use crate::{Errno, Ino, VolumeError};
 
 /// How often a plan may lack something. Each time it has got further, or a cache that is far too
 /// small has dropped what was fetched; the operation then fails with `EIO` instead of looping.
@@ -65,6 +65,12 @@ pub enum Stop<W, E> {
 impl<W, E: From<Errno>> From<Errno> for Stop<W, E> {
     fn from(errno: Errno) -> Self {
         Self::Failed(errno.into())
+    }
+}
+
+impl<W> From<VolumeError> for Stop<W, VolumeError> {
+    fn from(error: VolumeError) -> Self {
+        Self::Failed(error)
     }
 }
 

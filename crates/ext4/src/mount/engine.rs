@@ -375,7 +375,7 @@ impl Engine {
         if stored & kept == right {
             return Ok(());
         }
-        Err(Error::corrupt("bitmap checksum", at, format!("{stored:#x}"), format!("{right:#x}")))
+        Err(Error::checksum("bitmap checksum", at, stored, right))
     }
 
     fn fetch_pages(&self, miss: file::Miss<vfs::Ino>) -> Result<()> {

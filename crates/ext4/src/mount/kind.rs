@@ -84,17 +84,6 @@ fn block_size(word: &str) -> Result<u32> {
 /// The fourth extended file system, on the kernel's disk format.
 pub struct Format;
 
-impl From<Error> for kind::Error {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Usage(message) => Self::Usage(message.into()),
-            // No repair can bring back what is cut off.
-            error @ Error::Truncated { .. } => Self::Unknown(error.to_string()),
-            error => Self::Volume(error.into()),
-        }
-    }
-}
-
 impl kind::Format for Format {
     fn name(&self) -> &'static str {
         "ext4"
@@ -254,8 +243,7 @@ impl kind::Volume for Ext4 {
     }
 
     fn set(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let set = self.set_attributes(settings);
-        set.map_err(|error| kind::Error::Usage(error.to_string()))
+        Ok(self.set_attributes(settings)?)
     }
 
     fn maintain(self: Arc<Self>) -> Box<dyn Any + Send> {

@@ -29,9 +29,3 @@ pub(crate) type Halt = Stop<Want, Error>;
 
 /// Result of a step of a plan.
 pub(crate) type Step<T> = std::result::Result<T, Halt>;
-
-impl From<Error> for Halt {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}

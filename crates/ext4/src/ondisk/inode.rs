@@ -1,7 +1,7 @@
 //! Inodes (`struct ext4_inode`: 128 bytes, `i_extra_isize` more, then extended attributes).
 
 use bitflags::bitflags;
-use vfs::{Attr, FileKind, Timespec};
+use vfs::{Attr, Corrupt, FileKind, Timespec};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -380,7 +380,8 @@ pub fn verify(bytes: &[u8], seed: u32, ino: Ino, at: FsBlock) -> Result<()> {
         return Ok(());
     }
     let found = format!("{:#x} in inode {ino}", found & kept);
-    Err(Error::corrupt("inode.i_checksum", at, found, format!("{:#x}", right & kept)))
+    let right = format!("{:#x}", right & kept);
+    Err(Error::Corrupt(Corrupt::checksum("inode.i_checksum", at, found, right)))
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ const READABLE: Incompat = Incompat::FILETYPE
 /// The superblock on a drive, as it is.
 pub(crate) fn superblock(queue: &BlockQueue) -> Result<RawSuperblock> {
     if queue.identify().blocks == 0 {
-        return Err(Error::Truncated { volume: drive::BLOCK_SIZE as u64, drive: 0 });
+        let volume = drive::BLOCK_SIZE as u64;
+        return Err(Error::Truncated { volume, drive: 0, unit: "bytes" });
     }
     RawSuperblock::of_first_block(queue.read_block(0)?.bytes())
 }
@@ -52,7 +53,7 @@ pub(crate) fn open(drive: Arc<dyn Drive>, cache: u64) -> Result<Reader> {
 pub(crate) fn check_fits(sb: &Superblock, queue: &BlockQueue) -> Result<()> {
     let volume = sb.blocks * u64::from(sb.block_size);
     let drive = queue.identify().blocks.saturating_mul(drive::BLOCK_SIZE as u64);
-    if volume > drive { Err(Error::Truncated { volume, drive }) } else { Ok(()) }
+    if volume > drive { Err(Error::Truncated { volume, drive, unit: "bytes" }) } else { Ok(()) }
 }
 
 /// Fails with the names of what the volume uses and nothing here can read. What is unknown among

@@ -175,7 +175,7 @@ fn corruption_that_a_reader_meets_is_noticed() {
     file.write_all_at(b"rot", at * 4096 + 100).unwrap();
     for (options, made) in [("", None), ("errors=remount-ro", Some(Errno::ROFS))] {
         let fs = image.mount_with(options);
-        assert_eq!(errno(fs.lookup(dir, b"name")), Some(Errno::UCLEAN));
+        assert_eq!(errno(fs.lookup(dir, b"name")), Some(Errno::BADMSG));
         assert_eq!(fs.status()["corruptions"], 1);
         let make = fs.create(fs.root(), b"file", 0o644, Creator::default());
         assert_eq!(errno(make), made, "{options}");

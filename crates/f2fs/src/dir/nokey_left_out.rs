@@ -1,14 +1,14 @@
 //! Takes the place of `nokey` in a build without the feature `foreign`. Such a build mounts no
 //! volume with encryption, so no name can be a no-key name.
 
-use crate::error::{Error, Result};
+use crate::error::{Result, foreign};
 
 /// An encrypted name, of which there is none.
 pub(crate) enum NoKeyName {}
 
 /// Refuses: only a damaged volume leads here.
 pub(crate) fn encode(_: u32, _: &[u8], _: impl Into<u64>) -> Result<Vec<u8>> {
-    Err(Error::foreign("an encrypted name"))
+    Err(foreign("an encrypted name"))
 }
 
 impl NoKeyName {

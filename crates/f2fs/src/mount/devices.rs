@@ -71,7 +71,10 @@ pub(crate) fn check_complete(sb: &Superblock, drive: &Identify) -> Result<()> {
 /// Fails if the volume is larger than `drive`.
 pub(crate) fn check_size(sb: &Superblock, drive: &Identify) -> Result<()> {
     let (volume, drive) = (sb.main_end().into(), drive.blocks);
-    if volume > drive { Err(Error::Truncated { volume, drive }) } else { Ok(()) }
+    if volume > drive {
+        return Err(Error::Truncated { volume, drive, unit: "blocks" });
+    }
+    Ok(())
 }
 
 /// Whether the volume's two devices are the conventional zones and then the other zones of one

@@ -20,7 +20,7 @@ use crate::alloc::segments::Segments;
 use crate::alloc::sit_table::SitTable;
 use crate::alloc::space::Space;
 use crate::alloc::zones::{WritePointers, usable_blocks};
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::inode::shards::Inodes;
 use crate::mount::attributes::{Geometry, Knobs};
 use crate::mount::devices::{check_complete, nodes_end};
@@ -193,7 +193,7 @@ fn check_drive(sb: &Superblock, io: &Io, options: &mut MountOptions) -> Result<(
     check_complete(sb, identity)?;
     let foreign = sb.features & feature::all(|f| f.mount == Mount::Foreign);
     if !foreign.is_empty() {
-        return Err(Error::foreign(format!("a volume with {}", feature::names(foreign))));
+        return Err(error::foreign(format!("a volume with {}", feature::names(foreign))));
     }
     let read_only = sb.features & feature::all(|f| f.mount == Mount::ReadOnly);
     if !options.read_only && !read_only.is_empty() {

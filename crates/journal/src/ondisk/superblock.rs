@@ -197,7 +197,9 @@ impl Superblock {
         superblock.check_features()?;
         if superblock.incompat().has_sums() {
             let (found, right) = (superblock.raw.s_checksum.get(), superblock.checksum());
-            want("s_checksum", found, found == right, &right)?;
+            if found != right {
+                return Err(Error::checksum("s_checksum", block, found, right));
+            }
         }
         let (maxlen, first) = (superblock.raw.s_maxlen.get(), superblock.raw.s_first.get());
         want("s_maxlen", maxlen, maxlen <= file_blocks, &format_args!("up to {file_blocks}"))?;

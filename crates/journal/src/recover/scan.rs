@@ -74,13 +74,13 @@ pub enum Damage {
 impl Damage {
     pub(super) fn into_error(self) -> Error {
         match self {
-            Self::Log { tid, block } => Error::corrupt(
+            Self::Log { tid, block } => Error::checksum(
                 "log block",
                 block,
                 format_args!("wrong checksum in transaction {tid}"),
                 "the right one",
             ),
-            Self::Image { tid, home } => Error::corrupt(
+            Self::Image { tid, home } => Error::checksum(
                 "image of a block",
                 home,
                 format_args!("wrong checksum in transaction {tid}"),

@@ -16,7 +16,8 @@ use drive::{Block, Drive, Lba};
 use thiserror::Error;
 
 use crate::Ino;
-use crate::attributes::Attribute;
+use crate::attributes::{Attribute, AttributeError};
+use crate::options::OptionError;
 use crate::record::Record;
 
 pub use ioctl::Ioctl;
@@ -42,10 +43,23 @@ pub enum Error {
     Volume(#[from] crate::Error),
 }
 
+impl From<OptionError> for Error {
+    fn from(error: OptionError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+impl From<AttributeError> for Error {
+    fn from(error: AttributeError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
 impl Error {
     /// Whether a repair may be able to help.
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Self::Volume(error) if error.errno() == crate::Errno::UCLEAN)
+        let wrong = [crate::Errno::UCLEAN, crate::Errno::BADMSG];
+        matches!(self, Self::Volume(error) if wrong.contains(&error.errno()))
     }
 }
 

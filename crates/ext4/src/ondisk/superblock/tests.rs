@@ -77,7 +77,8 @@ fn what_does_not_fit_together_is_corrupt() {
     }
     let mut raw = raw();
     raw.checksum = 1.into();
-    assert!(Superblock::parse(raw, 0).is_err(), "a wrong checksum");
+    let error = Superblock::parse(raw, 0).err().map(|error| error.errno());
+    assert_eq!(error, Some(vfs::Errno::BADMSG), "a wrong checksum");
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl Decoder {
             Algorithm::Lzo | Algorithm::LzoRle => lzo::decode,
             #[cfg(not(feature = "foreign"))]
             Algorithm::Lzo | Algorithm::LzoRle => {
-                return Err(crate::error::Error::foreign("a file in LZO"));
+                return Err(crate::error::foreign("a file in LZO"));
             }
             Algorithm::Lz4 => lz4,
             Algorithm::Zstd => zstd,

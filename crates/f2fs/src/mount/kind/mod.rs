@@ -50,17 +50,6 @@ use crate::repair::{RepairOptions, repair};
 /// ```
 pub struct Format;
 
-impl From<Error> for kind::Error {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Usage(message) => Self::Usage(message.into()),
-            // No repair can bring back what is cut off.
-            error @ Error::Truncated { .. } => Self::Unknown(error.to_string()),
-            error => Self::Volume(error.into()),
-        }
-    }
-}
-
 /// Policies and attributes, each with values far from its default. Those of the gc thread are left
 /// out: a load without pauses never meets it.
 const ADVISABLE: [&str; 30] = [

@@ -1,7 +1,7 @@
 //! The choices of `mkfs.f2fs`, by its flags.
 
 use super::geometry::Formula;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
 use crate::ondisk::encoding::Casefold;
 use crate::ondisk::feature::{self, FEATURES, Make, Mount};
 use crate::ondisk::superblock::{DEVICE_PATH_LEN, Features, MAX_EXTENSIONS};
@@ -135,7 +135,7 @@ impl MkfsOptions {
             let made = format!("making volumes with {}", feature::names(missing));
             let foreign = feature::all(|f| f.mount == Mount::Foreign);
             return Err(match missing.intersects(foreign) {
-                true => Error::foreign(made),
+                true => error::foreign(made),
                 false => Error::unsupported(made),
             });
         }

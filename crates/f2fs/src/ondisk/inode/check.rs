@@ -1,6 +1,6 @@
 //! The checks that an inode must pass before its fields are read without any.
 
-use vfs::FileKind;
+use vfs::{Corrupt, FileKind};
 
 use super::{
     EXTRA_ISIZE, FileFlags, Inline, InodeLayout, MAX_DIR_DEPTH, MAX_INLINE_XATTR_SLOTS,
@@ -129,7 +129,8 @@ impl RawInodeBlock {
         let allowed = self.compute_checksum(sb);
         if found != allowed {
             let (found, allowed) = (format!("{found:#010x}"), format!("{allowed:#010x}"));
-            return Err(Error::corrupt("inode.i_inode_checksum", at, found, allowed));
+            let wrong = Corrupt::checksum("inode.i_inode_checksum", at, found, allowed);
+            return Err(Error::Corrupt(wrong));
         }
         Ok(())
     }

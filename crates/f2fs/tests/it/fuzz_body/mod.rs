@@ -109,6 +109,6 @@ fn mount_and_use(snapshot: Snapshot, options: &str, tape: &mut Tape<'_>) -> Outc
 /// A volume that cannot be mounted is corrupt, unsupported, or without the room recovery needs.
 fn assert_mount_error(error: &f2fs::Error) {
     let errno = error.errno();
-    let allowed = [Errno::UCLEAN, Errno::OPNOTSUPP, Errno::NOSPC];
+    let allowed = [Errno::UCLEAN, Errno::BADMSG, Errno::OPNOTSUPP, Errno::NOSPC];
     assert!(allowed.contains(&errno), "mount failed with {errno:?}: {error}");
 }
