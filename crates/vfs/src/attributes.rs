@@ -25,6 +25,45 @@ pub struct Attribute {
     pub without_effect: Option<&'static str>,
 }
 
+impl Attribute {
+    /// One that only shows something.
+    pub fn shown(name: &'static str, since: &'static str, about: &str) -> Self {
+        Self {
+            name,
+            since,
+            about: about.trim().to_owned(),
+            allowed: None,
+            default: None,
+            value: None,
+            without_effect: None,
+        }
+    }
+
+    /// One that can be set to what is `allowed`.
+    pub fn set(name: &'static str, since: &'static str, about: &str, allowed: String) -> Self {
+        Self { allowed: Some(allowed), ..Self::shown(name, since, about) }
+    }
+}
+
+/// A row of the table of what a volume of type `T` only shows.
+pub struct Shown<T: 'static> {
+    /// [`Attribute::name`].
+    pub name: &'static str,
+    /// [`Attribute::since`].
+    pub since: &'static str,
+    /// [`Attribute::about`].
+    pub about: &'static str,
+    /// Its value.
+    pub show: fn(&T) -> Value,
+}
+
+impl<T> Shown<T> {
+    /// What there is to know of it without a volume.
+    pub fn attribute(&self) -> Attribute {
+        Attribute::shown(self.name, self.since, self.about)
+    }
+}
+
 /// What is wrong with a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AttributeError {

@@ -1,26 +1,20 @@
 //! What a mounted volume says of itself, and what of it can be set, under the names of
 //! `/sys/fs/ext4/<disk>/` where Linux has them.
 
+use std::ops::RangeInclusive;
+
 use journal::RecordStatus;
 use serde_json::{Map, Value};
-use vfs::attributes::{Attribute, AttributeError, number};
+use vfs::attributes::{Attribute, AttributeError, Shown, in_words, number};
 
 use crate::mount::fs::Ext4;
 use crate::mount::options::SECOND;
 
 /// The option that Linux sets by a remount; here it is an attribute, too.
 const COMMIT: &str = "commit";
+const SECONDS: RangeInclusive<u64> = 1..=u64::MAX;
 
-/// Something that is shown.
-struct Shown {
-    name: &'static str,
-    /// The version of Linux that brought it; empty if Linux does not have it.
-    since: &'static str,
-    about: &'static str,
-    show: fn(&Ext4) -> Value,
-}
-
-const TABLE: [Shown; 12] = [
+const TABLE: [Shown<Ext4>; 12] = [
     Shown {
         name: "delayed_allocation_blocks",
         since: "2.6.30",
@@ -129,7 +123,7 @@ impl Ext4 {
                 let (name, known) = ((*name).to_owned(), vec![COMMIT]);
                 return Err(AttributeError::Unknown { name, known });
             }
-            seconds = number(COMMIT, &(1..=u64::MAX), value)?;
+            seconds = number(COMMIT, &SECONDS, value)?;
         }
         for area in &self.commits {
             area.lock().own = seconds.saturating_mul(SECOND);
@@ -141,23 +135,7 @@ impl Ext4 {
 
 /// What there is to know without a volume.
 pub(super) fn table() -> Vec<Attribute> {
-    let commit = Attribute {
-        name: COMMIT,
-        since: "",
-        about: "Seconds that a change stays in memory at most. Linux sets it by a remount.".into(),
-        allowed: Some(vfs::attributes::in_words(&(1..=u64::MAX))),
-        default: None,
-        value: None,
-        without_effect: None,
-    };
-    let shown = TABLE.iter().map(|row| Attribute {
-        name: row.name,
-        since: row.since,
-        about: row.about.to_owned(),
-        allowed: None,
-        default: None,
-        value: None,
-        without_effect: None,
-    });
-    [commit].into_iter().chain(shown).collect()
+    let about = "Seconds that a change stays in memory at most. Linux sets it by a remount.";
+    let commit = Attribute::set(COMMIT, "", about, in_words(&SECONDS));
+    [commit].into_iter().chain(TABLE.iter().map(Shown::attribute)).collect()
 }

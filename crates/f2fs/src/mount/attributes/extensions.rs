@@ -39,17 +39,9 @@ fn parse(text: &str) -> Option<Edit<'_>> {
 
 /// What there is to say of it.
 pub(super) fn row() -> Attribute {
-    Attribute {
-        name: NAME,
-        since: SINCE,
-        about: "Extensions of names that make a new file hot or cold, kept in the superblock: \
-                `[h]db` adds a hot one, `[c]!iso` removes a cold one."
-            .into(),
-        allowed: Some("see there".into()),
-        default: None,
-        value: None,
-        without_effect: None,
-    }
+    let about = "Extensions of names that make a new file hot or cold, kept in the superblock: \
+                 `[h]db` adds a hot one, `[c]!iso` removes a cold one.";
+    Attribute::set(NAME, SINCE, about, "see there".into())
 }
 
 /// The lists of a volume.

@@ -15,18 +15,9 @@ const EXPECTED: &str = "TYPE:ID:SOFT:HARD:SOFT:HARD, of KiB and of inodes, 0 for
 
 /// What there is to say of it.
 pub(super) fn row() -> Attribute {
-    Attribute {
-        name: NAME,
-        since: "",
-        about:
-            "What owners, groups and projects use and may use. user:1000:0:2048:0:10 limits user \
-                1000 to 2048 KiB and 10 inodes (soft, hard; soft, hard)."
-                .into(),
-        allowed: Some("see there".into()),
-        default: None,
-        value: None,
-        without_effect: None,
-    }
+    let about = "What owners, groups and projects use and may use. user:1000:0:2048:0:10 limits \
+                 user 1000 to 2048 KiB and 10 inodes (soft, hard; soft, hard).";
+    Attribute::set(NAME, "", about, "see there".into())
 }
 
 /// The id and the limits that `text` says.

@@ -10,7 +10,7 @@ mod not_here;
 mod status;
 
 use serde_json::{Map, Value};
-use vfs::attributes::{Attribute, AttributeError, in_words, number};
+use vfs::attributes::{Attribute, AttributeError, Shown, in_words, number};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
@@ -22,8 +22,6 @@ pub(crate) use knobs::{Geometry, MAX_PIN_FAILURES};
 pub use modes::{GcMode, IpuPolicy};
 pub use not_here::NOT_HERE;
 pub use status::Status;
-
-use status::Shown;
 
 /// The attributes that are text.
 const TEXTS: [&str; 2] = [extensions::NAME, limits::NAME];
@@ -75,23 +73,10 @@ pub(crate) fn setting(given: &str) -> Option<Result<(&'static str, u64), Attribu
 /// Both tables, those that can be set first.
 pub(crate) fn table() -> Vec<Attribute> {
     let knobs = knobs::TABLE.iter().map(|knob| Attribute {
-        name: knob.name,
-        since: knob.since,
-        about: knob.about.trim().to_owned(),
-        allowed: Some(in_words(&knob.range)),
-        default: None,
-        value: None,
         without_effect: knob.without_effect.first().copied(),
+        ..Attribute::set(knob.name, knob.since, knob.about, in_words(&knob.range))
     });
-    let shown = status::TABLE.iter().map(|shown: &Shown| Attribute {
-        name: shown.name,
-        since: shown.since,
-        about: shown.about.trim().to_owned(),
-        allowed: None,
-        default: None,
-        value: None,
-        without_effect: None,
-    });
+    let shown = status::TABLE.iter().map(Shown::attribute);
     knobs.chain([extensions::row(), limits::row()]).chain(shown).collect()
 }
 

@@ -5,6 +5,7 @@
 use queue::QueueStats;
 use serde_json::{Map, Value};
 use vfs::Health;
+use vfs::attributes::Shown;
 
 use crate::F2fs;
 use crate::alloc::segments::Segments;
@@ -39,14 +40,6 @@ const SBI_IS_DIRTY: u32 = 1 << 0;
 /// The volume was shut down.
 const SBI_IS_SHUTDOWN: u32 = 1 << 6;
 
-/// A row of the table.
-pub(super) struct Shown {
-    pub(super) name: &'static str,
-    pub(super) about: &'static str,
-    pub(super) since: &'static str,
-    pub(super) show: fn(&Status) -> Value,
-}
-
 /// Makes [`Status`] and the table. A row: field, type, name in sysfs or our own, version of Linux.
 macro_rules! shown {
     ($(
@@ -66,7 +59,7 @@ macro_rules! shown {
             pub quota_limits: Value,
         }
 
-        pub(super) const TABLE: &[Shown] = &[$(Shown {
+        pub(super) const TABLE: &[Shown<Status>] = &[$(Shown {
             name: $name,
             about: concat!($($about),+),
             since: $since,
