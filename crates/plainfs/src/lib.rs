@@ -22,7 +22,7 @@ use drive::{BLOCK_SIZE, Block, Drive};
 use queue::BlockQueue;
 use vfs::MemFs;
 use vfs::kind::{self, Checked, Error, Label, Promise, Result, Technique};
-use vfs::options::{MountOption, Options, Value};
+use vfs::options::{Options, Row};
 use zerocopy::FromZeros;
 
 use disk::{Disk, damaged, superblock};
@@ -48,11 +48,7 @@ pub const PLAIN: &Technique = &Technique {
 /// They set whether the mount is read-only.
 const OPTIONS: Options<bool> = Options {
     of: "plainfs",
-    table: &[
-        MountOption { name: "ro", value: Value::None { set: |read_only| *read_only = true } },
-        MountOption { name: "rw", value: Value::None { set: |read_only| *read_only = false } },
-    ],
-    block_layer: &[],
+    table: &[&Row::words(&[("ro", true), ("rw", false)], |read_only| read_only)],
 };
 
 /// The plain file system.
@@ -88,7 +84,7 @@ impl kind::Format for Format {
     }
 
     fn has_option(&self, name: &str) -> bool {
-        OPTIONS.table.iter().any(|option| option.name == name)
+        OPTIONS.has(name)
     }
 
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {
@@ -124,6 +120,6 @@ impl kind::Format for Format {
 
 fn is_read_only(options: &str) -> Result<bool> {
     let mut read_only = false;
-    let set = OPTIONS.set_list(&mut read_only, options);
-    set.map(|()| read_only).map_err(|error| Error::Usage(error.to_string()))
+    OPTIONS.set_list(&mut read_only, options)?;
+    Ok(read_only)
 }

@@ -1,31 +1,30 @@
-//! Lists of mount options, as `mount -o` takes them. A file system's table says which it has and
-//! what each of them sets.
-
-use std::fmt;
+//! Lists of mount options, as `mount -o` takes them and `/proc/mounts` shows them. A file system's
+//! table says which it has, and what each of them sets.
 
 use thiserror::Error;
 
+use crate::attributes::AttributeError;
+
 mod block_layer;
+mod row;
 pub mod takes;
 
-pub use block_layer::{block_layer, show_block_layer};
+pub use block_layer::BlockLayer;
+pub use row::{Row, fault_names, put, put_number, set_faults, show_some};
 
 /// The mount options of one file system; `T` is what they set.
 ///
 /// ```
-/// use vfs::options::{MountOption, Options, Value};
+/// use vfs::options::{Options, Row};
 ///
 /// const OPTIONS: Options<bool> = Options {
 ///     of: "testfs",
-///     table: &[MountOption {
-///         name: "sync",
-///         value: Value::None { set: |sync| *sync = true },
-///     }],
-///     block_layer: &[],
+///     table: &[&Row::words(&[("sync", true), ("async", false)], |sync| sync)],
 /// };
 /// let mut sync = false;
 /// OPTIONS.set_list(&mut sync, "sync")?;
 /// assert!(sync);
+/// assert_eq!(OPTIONS.show(&sync), "sync");
 /// let error = OPTIONS.set_list(&mut sync, "rw").unwrap_err();
 /// assert_eq!(error.to_string(), "rw: not a mount option of testfs");
 /// # Ok::<(), vfs::options::OptionError>(())
@@ -33,44 +32,47 @@ pub use block_layer::{block_layer, show_block_layer};
 pub struct Options<T: 'static> {
     /// Name of the file system.
     pub of: &'static str,
-    /// All of its own.
-    pub table: &'static [MountOption<T>],
-    /// Those of the [block layer](block_layer()), if they can be given.
-    pub block_layer: &'static [MountOption<T>],
+    /// All that it has, in the order in which they are shown.
+    pub table: &'static [&'static dyn MountOption<T>],
 }
 
-/// One mount option.
-pub struct MountOption<T: 'static> {
-    /// Its name.
-    pub name: &'static str,
-    /// What may follow the name.
-    pub value: Value<T>,
+/// A mount option, or several that set the same.
+pub trait MountOption<T>: Sync {
+    /// What can be given: each name, and each of its values, or a word for what they are.
+    fn forms(&self) -> Vec<(&'static str, Option<&'static str>)>;
+
+    /// Sets what was `given`; `None` if it has another name.
+    fn set(&self, options: &mut T, given: Given<'_>) -> Option<Result<(), OptionError>>;
+
+    /// What must be given to have the same as `options`, after what was `said` already, to which it
+    /// is added; `None` if nothing.
+    fn show(&self, options: &mut T, said: &mut T) -> Option<String>;
 }
 
-/// What may follow the name of an option.
-pub enum Value<T: 'static> {
-    /// Nothing.
-    None {
-        /// Sets it.
-        set: fn(&mut T),
-    },
-    /// `=` and one of these.
-    OneOf(&'static [Choice<T>]),
-    /// `=` and some other text.
-    Text {
-        /// What stands for the value where it is missing.
-        form: &'static str,
-        /// Sets it, or says what it expected.
-        set: fn(&mut T, &str) -> Result<(), String>,
-    },
+/// An option as it was given.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    /// All of it.
+    pub text: &'a str,
+    /// Up to the `=`.
+    pub name: &'a str,
+    /// Behind it.
+    pub value: Option<&'a str>,
 }
 
-/// One value of an option.
-pub struct Choice<T: 'static> {
-    /// As it is written.
-    pub name: &'static str,
-    /// Sets it.
-    pub set: fn(&mut T),
+impl<'a> Given<'a> {
+    fn new(text: &'a str) -> Self {
+        match text.split_once('=') {
+            Some((name, value)) => Self { text, name, value: Some(value) },
+            None => Self { text, name: text, value: None },
+        }
+    }
+
+    /// Its value is missing or wrong.
+    pub fn wrong(self, expected: impl ToString) -> OptionError {
+        let what = if self.value.is_some() { "unknown value" } else { "value missing" };
+        OptionError::Value { given: self.text.to_owned(), what, expected: expected.to_string() }
+    }
 }
 
 /// What is wrong with an option.
@@ -102,6 +104,9 @@ pub enum OptionError {
         /// What is allowed there.
         expected: String,
     },
+    /// It sets an attribute, which does not have such a value.
+    #[error(transparent)]
+    Attribute(#[from] AttributeError),
 }
 
 /// How alike two names must be to be taken for each other, as in clap's tips.
@@ -121,47 +126,38 @@ fn meant(similar: Option<&str>) -> String {
 impl<T> Options<T> {
     /// Sets what `list` says, from left to right.
     pub fn set_list(&self, options: &mut T, list: &str) -> Result<(), OptionError> {
-        list.split(',').filter(|given| !given.is_empty()).try_for_each(|given| {
-            match given.split_once('=') {
-                Some((name, value)) => self.set(options, given, name, Some(value)),
-                None => self.set(options, given, given, None),
-            }
+        let mut all = list.split(',').filter(|given| !given.is_empty()).map(Given::new);
+        all.try_for_each(|given| {
+            let set = self.table.iter().find_map(|option| option.set(options, given));
+            set.unwrap_or_else(|| {
+                Err(OptionError::Unknown {
+                    given: given.text.to_owned(),
+                    similar: similar(given.name, self.names()),
+                    of: self.of,
+                })
+            })
         })
     }
 
-    fn set(
-        &self,
-        options: &mut T,
-        given: &str,
-        name: &str,
-        value: Option<&str>,
-    ) -> Result<(), OptionError> {
-        let wrong = |expected| {
-            let what = if value.is_some() { "unknown value" } else { "value missing" };
-            OptionError::Value { given: given.to_owned(), what, expected }
-        };
-        let option = self.table.iter().chain(self.block_layer).find(|option| option.name == name);
-        let option = option.ok_or_else(|| OptionError::Unknown {
-            given: given.to_owned(),
-            similar: similar(name, self.table.iter().map(|option| option.name)),
-            of: self.of,
-        })?;
-        match &option.value {
-            Value::None { set } if value.is_none() => set(options),
-            Value::None { .. } => {
-                return Err(OptionError::TakesNoValue { given: given.to_owned() });
-            }
-            Value::OneOf(choices) => {
-                let choice = choices.iter().find(|choice| Some(choice.name) == value);
-                let choice = choice.ok_or_else(|| wrong(one_of(choices).to_string()))?;
-                (choice.set)(options);
-            }
-            Value::Text { form, set } => match value {
-                Some(value) => set(options, value).map_err(wrong)?,
-                None => return Err(wrong((*form).to_owned())),
-            },
-        }
-        Ok(())
+    /// The list that sets `options`: what differs from the defaults, and what is always shown.
+    pub fn show(&self, options: &T) -> String
+    where
+        T: Clone + Default,
+    {
+        // Values are read through the reference that sets them, so all of this is done to copies.
+        let (mut options, mut said) = (options.clone(), T::default());
+        let shown = self.table.iter().filter_map(|option| option.show(&mut options, &mut said));
+        shown.collect::<Vec<_>>().join(",")
+    }
+
+    /// All names.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.table.iter().flat_map(|option| option.forms()).map(|(name, _)| name)
+    }
+
+    /// Whether there is an option of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
     }
 }
 
@@ -177,43 +173,25 @@ pub fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// `a, b or c`.
-fn one_of<T>(choices: &[Choice<T>]) -> impl fmt::Display {
-    let names: Vec<_> = choices.iter().map(|choice| choice.name).collect();
-    match names.split_last() {
-        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
-        _ => names.concat(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    type Row<V> = super::Row<(bool, u8), V>;
+
     const TABLE: Options<(bool, u8)> = Options {
         of: "testfs",
         table: &[
-            MountOption { name: "ro", value: Value::None { set: |o| o.0 = true } },
-            MountOption {
-                name: "mode",
-                value: Value::OneOf(&[
-                    Choice { name: "low", set: |o| o.1 = 1 },
-                    Choice { name: "mid", set: |o| o.1 = 2 },
-                    Choice { name: "high", set: |o| o.1 = 3 },
-                ]),
-            },
-            MountOption {
-                name: "level",
-                value: Value::Text {
-                    form: "NUMBER",
-                    set: |o, text| {
-                        o.1 = text.parse().map_err(|_| "a number below 256".to_owned())?;
-                        Ok(())
-                    },
-                },
-            },
+            &Row::words(&[("ro", true)], |o| &mut o.0),
+            &Row::one_of("mode", &[("low", 1), ("mid", 2), ("high", 3)], |o| &mut o.1),
+            &Row::text(
+                "level",
+                "NUMBER",
+                |to, text| put_number(to, text, .., "a number below 256"),
+                ToString::to_string,
+                |o| &mut o.1,
+            ),
         ],
-        block_layer: &[],
     };
 
     #[test]
@@ -221,6 +199,22 @@ mod tests {
         let mut options = (false, 0);
         TABLE.set_list(&mut options, "ro,,level=9,mode=mid").unwrap();
         assert_eq!(options, (true, 2));
+        assert!(TABLE.has("level") && !TABLE.has("rw"));
+    }
+
+    #[test]
+    fn what_is_shown_says_everything_once() {
+        for (options, shown) in [
+            ((false, 0), ""),
+            ((true, 0), "ro"),
+            ((true, 2), "ro,mode=mid"),
+            ((false, 9), "level=9"),
+        ] {
+            assert_eq!(TABLE.show(&options), shown);
+            let mut again = (false, 0);
+            TABLE.set_list(&mut again, shown).unwrap();
+            assert_eq!(again, options);
+        }
     }
 
     #[test]

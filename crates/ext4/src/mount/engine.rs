@@ -145,7 +145,7 @@ impl Engine {
             discard: options.discard,
             record_csum,
             data: options.data.unwrap_or(DataMode::of(sb.raw.default_mount_opts.get())),
-            inject: options.mistakes,
+            inject: options.inject.1,
             has_journalled_data: Line::new(0),
             linux: options.linux,
             dioread_lock: options.dioread_lock,

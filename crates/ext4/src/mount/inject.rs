@@ -18,24 +18,3 @@ bitflags! {
         const FC_MISS = 8;
     }
 }
-
-/// All that the option `inject` takes.
-pub(super) const NAMES: [&str; 17] = [
-    "drop-flush",
-    "plain-commit",
-    "skip-revoke",
-    "skip-escape",
-    "early-tail",
-    "drop-chain",
-    "tail-ahead",
-    "late-mark",
-    "record-late",
-    "record-shared",
-    "split-group",
-    "skip-sums",
-    "fc-late",
-    "early-reuse",
-    "skip-ordered",
-    "drop-orphan",
-    "fc-miss",
-];

@@ -15,7 +15,8 @@ use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
 
 use super::draft::ino as narrow;
 use super::ioctl::ioctl;
-use super::{Ext4, MountOptions, dump, inject, status};
+use super::options::all_faults;
+use super::{Ext4, MountOptions, dump, status};
 use crate::check;
 use crate::dir::namei::NewInode;
 use crate::error::Error;
@@ -173,8 +174,8 @@ impl kind::Format for Format {
         status::table()
     }
 
-    fn faults(&self) -> Vec<&'static str> {
-        inject::NAMES.to_vec()
+    fn faults(&self) -> Vec<String> {
+        all_faults()
     }
 
     /// A commit takes along whatever other operations have changed; so does an fsync whose record

@@ -8,17 +8,13 @@ use journal::ondisk::areas::areas_max;
 use journal::policy::{Areas, FAST, GROUPED, IJOURNAL, JBD2, NONE, ZGROUPED, ZJOURNAL};
 use journal::{BatchTime, Policy};
 use vfs::RootReserve;
-use vfs::options::{
-    Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
-};
+use vfs::options::{BlockLayer, Options, fault_names, put, put_number, set_faults, show_some};
 
 use crate::error::Error;
-use crate::mount::inject::{Inject, NAMES};
+use crate::mount::inject::Inject;
 use crate::mount::linux_options::{has_no_effect, in_our_words};
 use crate::ondisk::superblock::Superblock;
 
-/// Smallest page cache that still holds all pages of one operation.
-const CACHE_BYTES_MIN: u64 = 1 << 20;
 pub(super) const SECOND: Nanos = 1_000_000_000;
 /// Shortest `commit=`.
 const COMMIT_MIN: Nanos = SECOND / 10_000;
@@ -74,10 +70,9 @@ pub struct MountOptions {
     pub errors: Option<OnError>,
     /// The block layer.
     pub queue: queue::Options,
-    /// `inject=NAME[+NAME…]`: deliberate faults, each of which breaks one promise.
-    pub inject: journal::Inject,
-    /// The same, above the journal.
-    pub mistakes: Inject,
+    /// `inject=NAME[+NAME…]`: deliberate faults, each of which breaks one promise, of the journal
+    /// and above it.
+    pub inject: (journal::Inject, Inject),
 }
 
 impl Default for MountOptions {
@@ -101,8 +96,7 @@ impl Default for MountOptions {
             discard: false,
             errors: None,
             queue: queue::Options::default(),
-            inject: journal::Inject::empty(),
-            mistakes: Inject::empty(),
+            inject: (journal::Inject::empty(), Inject::empty()),
         }
     }
 }
@@ -128,26 +122,12 @@ impl DataMode {
             _ => Self::Ordered,
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Writeback => "writeback",
-            Self::Ordered => "ordered",
-            Self::Journal => "journal",
-        }
-    }
 }
-
-const MODES: [Choice<MountOptions>; 3] = [
-    Choice { name: "ordered", set: |o| o.data = Some(DataMode::Ordered) },
-    Choice { name: "writeback", set: |o| o.data = Some(DataMode::Writeback) },
-    Choice { name: "journal", set: |o| o.data = Some(DataMode::Journal) },
-];
 
 impl MountOptions {
     /// Whether there is an option of this name.
     pub(crate) fn has(name: &str) -> bool {
-        OPTIONS.table.iter().chain(OPTIONS.block_layer).any(|option| option.name == name)
+        OPTIONS.has(name)
     }
 
     /// Blocks that not everyone gets on this volume.
@@ -162,7 +142,7 @@ impl MountOptions {
 
     /// How the journal works, with this policy.
     pub(crate) fn journal(&self, policy: &'static Policy) -> journal::Options {
-        let (areas, inject) = (self.areas, self.inject);
+        let (areas, inject) = (self.areas, self.inject.0);
         let (record_csum, counts_as_linux) = (self.record_csum, self.linux.is_some());
         let default = journal::Options::default();
         let batch = Some(self.batch).filter(|batch| batch.max > 0);
@@ -189,17 +169,6 @@ pub enum Linux {
     V6_1,
 }
 
-const LINUX: [Choice<MountOptions>; 2] = [
-    Choice { name: "4.14", set: |o| set_linux(o, Linux::V4_14) },
-    Choice { name: "6.1", set: |o| set_linux(o, Linux::V6_1) },
-];
-
-fn set_linux(options: &mut MountOptions, linux: Linux) {
-    options.linux = Some(linux);
-    options.dioread_lock = linux == Linux::V4_14;
-    options.batch.max = 0;
-}
-
 /// Where new inodes and blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alloc {
@@ -209,11 +178,6 @@ pub enum Alloc {
     /// To groups that only the calling core uses: the "low sharing" of the study of Z-Journal.
     PerCore,
 }
-
-const ALLOC: [Choice<MountOptions>; 2] = [
-    Choice { name: "orlov", set: |o| o.alloc = Alloc::Orlov },
-    Choice { name: "percore", set: |o| o.alloc = Alloc::PerCore },
-];
 
 /// What a structure that is corrupt does to the volume (`s_errors`). A journal that was aborted
 /// always ends writing, as in the kernel.
@@ -236,98 +200,82 @@ impl OnError {
             _ => Self::Continue,
         }
     }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Continue => "continue",
-            Self::RemountRo => "remount-ro",
-            Self::Panic => "panic",
-        }
-    }
 }
 
-const ERRORS: [Choice<MountOptions>; 3] = [
-    Choice { name: "continue", set: |o| o.errors = Some(OnError::Continue) },
-    Choice { name: "remount-ro", set: |o| o.errors = Some(OnError::RemountRo) },
-    Choice { name: "panic", set: |o| o.errors = Some(OnError::Panic) },
-];
-
-const POLICIES: [Choice<MountOptions>; 7] = [
-    Choice { name: "jbd2", set: |o| o.policy = Some(&JBD2) },
-    Choice { name: "fast", set: |o| o.policy = Some(&FAST) },
-    Choice { name: "ijournal", set: |o| o.policy = Some(&IJOURNAL) },
-    Choice { name: "grouped", set: |o| o.policy = Some(&GROUPED) },
-    Choice { name: "none", set: |o| o.policy = Some(&NONE) },
-    Choice { name: "zjournal", set: |o| o.policy = Some(&ZJOURNAL) },
-    Choice { name: "zgrouped", set: |o| o.policy = Some(&ZGROUPED) },
-];
+type Row<V> = vfs::options::Row<MountOptions, V>;
 
 const OPTIONS: Options<MountOptions> = Options {
     of: "ext4",
     table: &[
-        MountOption { name: "ro", value: Value::None { set: |o| o.read_only = true } },
-        MountOption { name: "rw", value: Value::None { set: |o| o.read_only = false } },
-        MountOption { name: "noload", value: Value::None { set: |o| o.no_load = true } },
-        MountOption { name: "norecovery", value: Value::None { set: |o| o.no_load = true } },
-        MountOption { name: "data", value: Value::OneOf(&MODES) },
-        MountOption { name: "journal", value: Value::OneOf(&POLICIES) },
-        MountOption {
-            name: "auto_da_alloc",
-            value: Value::None { set: |o| o.auto_da_alloc = true },
-        },
-        MountOption {
-            name: "noauto_da_alloc",
-            value: Value::None { set: |o| o.auto_da_alloc = false },
-        },
-        MountOption { name: "grpid", value: Value::None { set: |o| o.grpid = Some(true) } },
-        MountOption { name: "bsdgroups", value: Value::None { set: |o| o.grpid = Some(true) } },
-        MountOption { name: "nogrpid", value: Value::None { set: |o| o.grpid = Some(false) } },
-        MountOption { name: "sysvgroups", value: Value::None { set: |o| o.grpid = Some(false) } },
-        MountOption { name: "resuid", value: Value::Text { form: "UID", set: set_resuid } },
-        MountOption { name: "resgid", value: Value::Text { form: "GID", set: set_resgid } },
-        MountOption { name: "discard", value: Value::None { set: |o| o.discard = true } },
-        MountOption { name: "nodiscard", value: Value::None { set: |o| o.discard = false } },
-        MountOption { name: "errors", value: Value::OneOf(&ERRORS) },
-        MountOption { name: "linux", value: Value::OneOf(&LINUX) },
-        MountOption { name: "dioread_lock", value: Value::None { set: |o| o.dioread_lock = true } },
-        MountOption {
-            name: "dioread_nolock",
-            value: Value::None { set: |o| o.dioread_lock = false },
-        },
-        MountOption { name: "record_csum", value: Value::None { set: |o| o.record_csum = true } },
-        MountOption { name: "alloc", value: Value::OneOf(&ALLOC) },
-        MountOption { name: "areas", value: Value::Text { form: "N", set: set_areas } },
-        MountOption { name: "cache", value: Value::Text { form: "BYTES", set: set_cache } },
-        MountOption { name: "commit", value: Value::Text { form: "SECONDS", set: set_commit } },
-        MountOption {
-            name: "min_batch_time",
-            value: Value::Text { form: "USEC", set: set_batch_min },
-        },
-        MountOption {
-            name: "max_batch_time",
-            value: Value::Text { form: "USEC", set: set_batch_max },
-        },
-        MountOption {
-            name: "inject",
-            value: Value::Text { form: "NAME[+NAME...]", set: set_inject },
-        },
+        &Row::words(&[("ro", true), ("rw", false)], |o| &mut o.read_only).shown_if(|_| true),
+        &Row::words(&[("noload", true), ("norecovery", true)], |o| &mut o.no_load),
+        &Row::one_of("data", MODES, |o| &mut o.data).shown_if(|_| true),
+        &Row::one_of("journal", POLICIES, |o| &mut o.policy).shown_if(|_| true),
+        &Row::text("areas", "N", set_areas, u16::to_string, |o| &mut o.areas)
+            .shown_if(|o| o.areas > 0 && o.policy.is_some_and(|how| how.areas == Areas::PerCore)),
+        &Row::words(&[("record_csum", true)], |o| &mut o.record_csum),
+        &Row::text("commit", "SECONDS", set_commit, show_commit, |o| &mut o.commit),
+        &Row::text("min_batch_time", "USEC", set_micros, micros, |o| &mut o.batch.min),
+        &Row::one_of("linux", &[("4.14", Some(Linux::V4_14)), ("6.1", Some(Linux::V6_1))], |o| {
+            &mut o.linux
+        })
+        .implying(|o| {
+            o.dioread_lock = o.linux == Some(Linux::V4_14);
+            o.batch.max = 0;
+        }),
+        &Row::text("max_batch_time", "USEC", set_micros, micros, |o| &mut o.batch.max),
+        &Row::words(&[("dioread_lock", true), ("dioread_nolock", false)], |o| &mut o.dioread_lock),
+        &Row::one_of("alloc", &[("orlov", Alloc::Orlov), ("percore", Alloc::PerCore)], |o| {
+            &mut o.alloc
+        }),
+        &Row::words(&[("auto_da_alloc", true), ("noauto_da_alloc", false)], |o| {
+            &mut o.auto_da_alloc
+        }),
+        &Row::words(GRPID, |o| &mut o.grpid),
+        &Row::text("resuid", "UID", set_id, show_some, |o| &mut o.reserved_for.0),
+        &Row::text("resgid", "GID", set_id, show_some, |o| &mut o.reserved_for.1),
+        &Row::words(&[("discard", true), ("nodiscard", false)], |o| &mut o.discard),
+        &Row::one_of("errors", ERRORS, |o| &mut o.errors),
+        &Row::cache(|o| &mut o.cache_bytes),
+        &BlockLayer,
+        &Row::text("inject", "NAME[+NAME...]", set_inject, show_inject, |o| &mut o.inject),
     ],
-    block_layer: block_layer(),
 };
 
-fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    let bytes = parse_size(text).filter(|bytes| *bytes >= CACHE_BYTES_MIN);
-    options.cache_bytes = bytes.ok_or("at least 1m, with k, m or g")?;
-    Ok(())
+const MODES: &[(&str, Option<DataMode>)] = &[
+    ("ordered", Some(DataMode::Ordered)),
+    ("writeback", Some(DataMode::Writeback)),
+    ("journal", Some(DataMode::Journal)),
+];
+
+const POLICIES: &[(&str, Option<&Policy>)] = &[
+    ("jbd2", Some(&JBD2)),
+    ("fast", Some(&FAST)),
+    ("ijournal", Some(&IJOURNAL)),
+    ("grouped", Some(&GROUPED)),
+    ("none", Some(&NONE)),
+    ("zjournal", Some(&ZJOURNAL)),
+    ("zgrouped", Some(&ZGROUPED)),
+];
+
+const GRPID: &[(&str, Option<bool>)] = &[
+    ("grpid", Some(true)),
+    ("bsdgroups", Some(true)),
+    ("nogrpid", Some(false)),
+    ("sysvgroups", Some(false)),
+];
+
+const ERRORS: &[(&str, Option<OnError>)] = &[
+    ("continue", Some(OnError::Continue)),
+    ("remount-ro", Some(OnError::RemountRo)),
+    ("panic", Some(OnError::Panic)),
+];
+
+fn set_areas(to: &mut u16, text: &str) -> Result<(), String> {
+    put_number(to, text, 1..=MAX_AREAS, format_args!("1 to {MAX_AREAS}"))
 }
 
-fn set_areas(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    let areas = text.parse().ok().filter(|areas| (1..=MAX_AREAS).contains(areas));
-    options.areas = areas.ok_or_else(|| format!("1 to {MAX_AREAS}"))?;
-    Ok(())
-}
-
-fn set_commit(options: &mut MountOptions, text: &str) -> Result<(), String> {
+fn set_commit(to: &mut Nanos, text: &str) -> Result<(), String> {
     let seconds = text.parse().ok().map(std::time::Duration::try_from_secs_f64);
     let nanos = seconds.and_then(|seconds| seconds.ok()?.as_nanos().try_into().ok());
     let nanos = match nanos {
@@ -335,54 +283,44 @@ fn set_commit(options: &mut MountOptions, text: &str) -> Result<(), String> {
         Some(0) => Some(MountOptions::default().commit),
         nanos => nanos.filter(|nanos| *nanos >= COMMIT_MIN),
     };
-    options.commit = nanos.ok_or("seconds, at least 0.0001")?;
-    Ok(())
+    put(to, nanos, "seconds, at least 0.0001")
 }
 
-fn set_resuid(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    options.reserved_for.0 = Some(text.parse().map_err(|_| "a number")?);
-    Ok(())
+fn show_commit(commit: &Nanos) -> String {
+    (*commit as f64 / SECOND as f64).to_string()
 }
 
-fn set_resgid(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    options.reserved_for.1 = Some(text.parse().map_err(|_| "a number")?);
-    Ok(())
-}
-
-fn set_batch_min(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    options.batch.min = micros(text)?;
-    Ok(())
-}
-
-fn set_batch_max(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    options.batch.max = micros(text)?;
-    Ok(())
+fn set_id(to: &mut Option<u32>, text: &str) -> Result<(), String> {
+    put(to, text.parse().ok().map(Some), "a number")
 }
 
 /// As many microseconds as a C `int` holds, as in the kernel.
-fn micros(text: &str) -> Result<Nanos, String> {
+fn set_micros(to: &mut Nanos, text: &str) -> Result<(), String> {
     let micros = text.parse::<u32>().ok().filter(|micros| *micros <= i32::MAX as u32);
-    Ok(Nanos::from(micros.ok_or("microseconds, at most 2147483647")?) * 1000)
+    let nanos = micros.map(|micros| Nanos::from(micros) * 1000);
+    put(to, nanos, "microseconds, at most 2147483647")
 }
 
-fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
-    for name in names.split('+') {
-        let flag = name.to_uppercase().replace('-', "_");
-        if let Some(mistake) = Inject::from_name(&flag) {
-            options.mistakes |= mistake;
-            continue;
-        }
-        let fault = journal::Inject::from_name(&flag);
-        options.inject |= fault.ok_or_else(|| NAMES.join(", "))?;
+fn micros(nanos: &Nanos) -> String {
+    (nanos / 1000).to_string()
+}
+
+type Faults = (journal::Inject, Inject);
+
+fn set_inject(to: &mut Faults, names: &str) -> Result<(), String> {
+    match names.split('+').all(|name| set_faults(&mut to.0, name) || set_faults(&mut to.1, name)) {
+        true => Ok(()),
+        false => Err(all_faults().join(", ")),
     }
-    Ok(())
 }
 
-/// Names of faults, as the option has them.
-fn faults(journal: journal::Inject, above: Inject) -> Vec<String> {
-    let names = journal.iter_names().map(|(name, _)| name);
-    let names = names.chain(above.iter_names().map(|(name, _)| name));
-    names.map(|name| name.to_lowercase().replace('_', "-")).collect()
+fn show_inject((journal, above): &Faults) -> String {
+    [fault_names(journal), fault_names(above)].concat().join("+")
+}
+
+/// All that the option `inject` takes.
+pub(super) fn all_faults() -> Vec<String> {
+    [fault_names(&journal::Inject::all()), fault_names(&Inject::all())].concat()
 }
 
 impl FromStr for MountOptions {
@@ -402,68 +340,13 @@ impl FromStr for MountOptions {
 /// As the kernel would show them in `/proc/mounts`.
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let default = Self::default();
         if self.read_only {
             return f.write_str(if self.no_load { "ro,noload" } else { "ro" });
         }
-        let data = self.data.unwrap_or(DataMode::Ordered).name();
-        let policy = self.policy.unwrap_or(&JBD2);
-        write!(f, "rw,data={data},journal={}", policy.name)?;
-        if self.areas != default.areas && policy.areas == Areas::PerCore {
-            write!(f, ",areas={}", self.areas)?;
-        }
-        if self.record_csum {
-            f.write_str(",record_csum")?;
-        }
-        if self.commit != default.commit {
-            write!(f, ",commit={}", self.commit as f64 / SECOND as f64)?;
-        }
-        if self.batch.min != default.batch.min {
-            write!(f, ",min_batch_time={}", self.batch.min / 1000)?;
-        }
-        match self.linux {
-            Some(Linux::V4_14) => f.write_str(",linux=4.14")?,
-            Some(Linux::V6_1) => f.write_str(",linux=6.1")?,
-            None => {}
-        }
-        let batch_max = if self.linux.is_some() { 0 } else { default.batch.max };
-        if self.batch.max != batch_max {
-            write!(f, ",max_batch_time={}", self.batch.max / 1000)?;
-        }
-        match (self.linux == Some(Linux::V4_14), self.dioread_lock) {
-            (false, true) => f.write_str(",dioread_lock")?,
-            (true, false) => f.write_str(",dioread_nolock")?,
-            _ => {}
-        }
-        if self.alloc != default.alloc {
-            f.write_str(",alloc=percore")?;
-        }
-        if !self.auto_da_alloc {
-            f.write_str(",noauto_da_alloc")?;
-        }
-        match self.grpid {
-            Some(true) => f.write_str(",grpid")?,
-            Some(false) => f.write_str(",nogrpid")?,
-            None => {}
-        }
-        if let Some(uid) = self.reserved_for.0 {
-            write!(f, ",resuid={uid}")?;
-        }
-        if let Some(gid) = self.reserved_for.1 {
-            write!(f, ",resgid={gid}")?;
-        }
-        if self.discard {
-            f.write_str(",discard")?;
-        }
-        if let Some(errors) = self.errors {
-            write!(f, ",errors={}", errors.name())?;
-        }
-        if self.cache_bytes != default.cache_bytes {
-            write!(f, ",cache={}", self.cache_bytes)?;
-        }
-        show_block_layer(&self.queue).fmt(f)?;
-        let faults = faults(self.inject, self.mistakes);
-        if faults.is_empty() { Ok(()) } else { write!(f, ",inject={}", faults.join("+")) }
+        // What the superblock would say is not known here.
+        let data = self.data.or(Some(DataMode::Ordered));
+        let policy = self.policy.or(Some(&JBD2));
+        f.write_str(&OPTIONS.show(&Self { data, policy, ..self.clone() }))
     }
 }
 

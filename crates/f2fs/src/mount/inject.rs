@@ -44,35 +44,3 @@ bitflags! {
         const TRUST_READS = 65536;
     }
 }
-
-/// The faults by their names on the command line.
-const INJECT_NAMES: [(&str, Inject); 17] = [
-    ("drop-flush", Inject::DROP_FLUSH),
-    ("drop-preflush", Inject::DROP_PREFLUSH),
-    ("skip-wp-check", Inject::SKIP_WP_CHECK),
-    ("drop-dent-mark", Inject::DROP_DENT_MARK),
-    ("plain-checkpoint", Inject::PLAIN_CHECKPOINT),
-    ("skip-roll-forward", Inject::SKIP_ROLL_FORWARD),
-    ("mark-every-node", Inject::MARK_EVERY_NODE),
-    ("no-chain-order", Inject::NO_CHAIN_ORDER),
-    ("no-turn", Inject::NO_TURN),
-    ("decide-once", Inject::DECIDE_ONCE),
-    ("early-tail", Inject::EARLY_TAIL),
-    ("recover-no-read-ahead", Inject::RECOVER_NO_READ_AHEAD),
-    ("recover-every-version", Inject::RECOVER_EVERY_VERSION),
-    ("believe-torn", Inject::BELIEVE_TORN),
-    ("early-reuse", Inject::EARLY_REUSE),
-    ("no-range-lock", Inject::NO_RANGE_LOCK),
-    ("trust-reads", Inject::TRUST_READS),
-];
-
-impl Inject {
-    pub(super) fn named(name: &str) -> Option<Self> {
-        INJECT_NAMES.iter().find(|(known, _)| *known == name).map(|(_, fault)| *fault)
-    }
-
-    /// Their names.
-    pub fn names() -> [&'static str; INJECT_NAMES.len()] {
-        INJECT_NAMES.map(|(name, _)| name)
-    }
-}

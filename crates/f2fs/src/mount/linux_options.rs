@@ -1,8 +1,6 @@
 //! Mount options of Linux's F2FS, up to 6.18, that are taken and have no effect here, because lines
 //! of fstab and of `/proc/mounts` hold them; and one for volumes of some of its versions.
 
-use std::fmt;
-
 use vfs::options::takes::Takes::{Either, Nothing, OneOf, Value};
 use vfs::options::takes::{self, Takes};
 
@@ -31,17 +29,6 @@ impl LookupMode {
             Self::Compat => true,
         };
         Casefold { linear, ..folding }
-    }
-}
-
-/// As in `mount -o`.
-impl fmt::Display for LookupMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Perf => "perf",
-            Self::Compat => "compat",
-        })
     }
 }
 

@@ -4,12 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use vfs::RootReserve;
-use vfs::options::{
-    Choice, MountOption, Options, Value, block_layer, parse_size, show_block_layer,
-};
+use vfs::options::{BlockLayer, Options, fault_names, put_number, set_faults, show_some};
 
 use crate::error::Error;
-use crate::mount::attributes;
+use crate::mount::attributes::{self, Settings};
 pub use crate::mount::inject::Inject;
 use crate::mount::linux_options::{LookupMode, has_no_effect, in_our_words};
 use crate::mount::range_lock::RangeLock;
@@ -30,17 +28,6 @@ pub enum FsyncMode {
     Nobarrier,
 }
 
-/// As in `mount -o`.
-impl fmt::Display for FsyncMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Posix => "posix",
-            Self::Strict => "strict",
-            Self::Nobarrier => "nobarrier",
-        })
-    }
-}
-
 /// `mode=`: where new blocks may go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllocationMode {
@@ -49,16 +36,6 @@ pub enum AllocationMode {
     Adaptive,
     /// Only whole free segments. Zoned drives allow nothing else.
     Lfs,
-}
-
-/// As in `mount -o`.
-impl fmt::Display for AllocationMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Adaptive => "adaptive",
-            Self::Lfs => "lfs",
-        })
-    }
 }
 
 /// `background_gc=`.
@@ -73,17 +50,6 @@ pub enum BackgroundGc {
     Sync,
 }
 
-/// As in `mount -o`.
-impl fmt::Display for BackgroundGc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::On => "on",
-            Self::Off => "off",
-            Self::Sync => "sync",
-        })
-    }
-}
-
 /// `errors=`: what happens after a failed write. In each case nothing more is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnError {
@@ -94,17 +60,6 @@ pub enum OnError {
     RemountRo,
     /// The process aborts.
     Panic,
-}
-
-/// As in `mount -o`.
-impl fmt::Display for OnError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Continue => "continue",
-            Self::RemountRo => "remount-ro",
-            Self::Panic => "panic",
-        })
-    }
 }
 
 /// How a volume is mounted. `Default` is what Linux does.
@@ -228,18 +183,9 @@ impl FromStr for MountOptions {
 
     fn from_str(list: &str) -> Result<Self, Error> {
         let mut options = Self::default();
-        let mut ours = Vec::new();
-        for given in list.split(',').filter(|given| !has_no_effect(given)) {
-            for given in in_our_words(given) {
-                match attributes::setting(&given) {
-                    Some(setting) => options.settings.push(setting?),
-                    None => ours.push(given),
-                }
-            }
-        }
+        let ours = list.split(',').filter(|given| !has_no_effect(given)).flat_map(in_our_words);
         // What was switched off can be switched on again by name.
-        let (versions, others): (Vec<_>, Vec<_>) =
-            ours.into_iter().partition(|given| names_version(given));
+        let (versions, others): (Vec<_>, Vec<_>) = ours.partition(|given| names_version(given));
         OPTIONS.set_list(&mut options, &versions.join(","))?;
         versions::apply_to_options(&mut options);
         OPTIONS.set_list(&mut options, &others.join(","))?;
@@ -252,185 +198,111 @@ impl FromStr for MountOptions {
 /// the modes.
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let default = Self::default();
-        f.write_str(if self.read_only { "ro" } else { "rw" })?;
-        write!(f, ",fsync_mode={}", self.fsync_mode)?;
-        let flags = [
-            ("oprw", "nooprw", self.oprw, default.oprw),
-            ("wp_check", "nowp_check", self.wp_check, default.wp_check),
-            ("barrier", "nobarrier", self.barrier, default.barrier),
-            ("flush_merge", "noflush_merge", self.flush_merge, default.flush_merge),
-            ("roll_forward", "disable_roll_forward", self.roll_forward, default.roll_forward),
-            ("atgc", "noatgc", self.atgc, default.atgc),
-            ("hybrid", "nohybrid", self.hybrid, default.hybrid),
-            ("discard", "nodiscard", self.discard, default.discard),
-            ("extent_cache", "noextent_cache", self.extent_cache, default.extent_cache),
-            ("inline_data", "noinline_data", self.inline_data, default.inline_data),
-            ("inline_dentry", "noinline_dentry", self.inline_dentry, default.inline_dentry),
-            ("inline_xattr", "noinline_xattr", self.inline_xattr, default.inline_xattr),
-        ];
-        for (on, off, is, usual) in flags {
-            if is != usual {
-                write!(f, ",{}", if is { on } else { off })?;
-            }
-        }
-        let Self { mode, background_gc, errors, .. } = self;
-        write!(f, ",mode={mode},background_gc={background_gc},errors={errors}")?;
-        for (name, _) in QUOTAS.iter().zip(self.quota_limits).filter(|(_, limited)| *limited) {
-            write!(f, ",{name}")?;
-        }
-        if let RootReserve { blocks: blocks @ 1.., uid, gid } = self.root_reserve {
-            write!(f, ",reserve_root={blocks},resuid={uid},resgid={gid}")?;
-        }
-        if self.lookup_mode != default.lookup_mode {
-            write!(f, ",lookup_mode={}", self.lookup_mode)?;
-        }
-        if let Some(range_lock) = self.range_lock {
-            write!(f, ",range_lock={range_lock}")?;
-        }
-        if self.checkpoint_interval != default.checkpoint_interval {
-            write!(f, ",checkpoint_interval={}", self.checkpoint_interval)?;
-        }
-        if self.cache_bytes != default.cache_bytes {
-            write!(f, ",cache={}", self.cache_bytes)?;
-        }
-        if let Some(linux) = self.linux {
-            write!(f, ",linux={linux}")?;
-        }
-        if !self.without.is_empty() {
-            write!(f, ",without={}", self.without.join("+"))?;
-        }
-        self.settings.iter().try_for_each(|(name, value)| write!(f, ",{name}={value}"))?;
-        show_block_layer(&self.queue).fmt(f)?;
-        let faults =
-            self.inject.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-"));
-        let faults: Vec<String> = faults.collect();
-        if faults.is_empty() { Ok(()) } else { write!(f, ",inject={}", faults.join("+")) }
+        f.write_str(&OPTIONS.show(self))
     }
 }
 
-type Opt = MountOption<MountOptions>;
-type Chosen = Choice<MountOptions>;
-
-const fn flag(name: &'static str, set: fn(&mut MountOptions)) -> Opt {
-    Opt { name, value: Value::None { set } }
+impl MountOptions {
+    /// Whether there is an option of this name.
+    pub(crate) fn has(name: &str) -> bool {
+        OPTIONS.has(name)
+    }
 }
 
-type SetText = fn(&mut MountOptions, &str) -> Result<(), String>;
-
-const fn text(name: &'static str, form: &'static str, set: SetText) -> Opt {
-    Opt { name, value: Value::Text { form, set } }
-}
-
-const fn choice(name: &'static str, set: fn(&mut MountOptions)) -> Chosen {
-    Chosen { name, set }
-}
+type Row<V> = vfs::options::Row<MountOptions, V>;
 
 const OPTIONS: Options<MountOptions> = Options {
     of: "f2fs",
     table: &[
-        flag("ro", |o| o.read_only = true),
-        flag("rw", |o| o.read_only = false),
-        MountOption { name: "fsync_mode", value: Value::OneOf(&FSYNC_MODES) },
-        flag("oprw", |o| o.oprw = true),
-        flag("nooprw", |o| o.oprw = false),
-        flag("wp_check", |o| o.wp_check = true),
-        flag("nowp_check", |o| o.wp_check = false),
-        flag("barrier", |o| o.barrier = true),
-        flag("nobarrier", |o| o.barrier = false),
-        flag("flush_merge", |o| o.flush_merge = true),
-        flag("noflush_merge", |o| o.flush_merge = false),
-        MountOption { name: "mode", value: Value::OneOf(&ALLOCATION_MODES) },
-        flag("disable_roll_forward", |o| o.roll_forward = false),
-        flag("norecovery", |o| o.roll_forward = false),
-        MountOption { name: "background_gc", value: Value::OneOf(&BACKGROUND_GC) },
-        MountOption { name: "errors", value: Value::OneOf(&ON_ERROR) },
-        MountOption { name: "lookup_mode", value: Value::OneOf(&LOOKUP_MODES) },
-        flag("atgc", |o| o.atgc = true),
-        flag("noatgc", |o| o.atgc = false),
-        text("checkpoint_interval", "SECONDS", set_checkpoint_interval),
-        flag("hybrid", |o| o.hybrid = true),
-        flag("nohybrid", |o| o.hybrid = false),
-        MountOption { name: "range_lock", value: Value::OneOf(&RANGE_LOCKS) },
-        flag("discard", |o| o.discard = true),
-        flag("nodiscard", |o| o.discard = false),
-        flag("extent_cache", |o| o.extent_cache = true),
-        flag("noextent_cache", |o| o.extent_cache = false),
-        flag("inline_data", |o| o.inline_data = true),
-        flag("noinline_data", |o| o.inline_data = false),
-        flag("inline_dentry", |o| o.inline_dentry = true),
-        flag("noinline_dentry", |o| o.inline_dentry = false),
-        flag("inline_xattr", |o| o.inline_xattr = true),
-        flag("noinline_xattr", |o| o.inline_xattr = false),
-        flag("quota", |o| o.quota_limits[0] = true),
-        flag(QUOTAS[0], |o| o.quota_limits[0] = true),
-        flag(QUOTAS[1], |o| o.quota_limits[1] = true),
-        flag(QUOTAS[2], |o| o.quota_limits[2] = true),
-        flag("noquota", |o| o.quota_limits = [false; 3]),
-        text("reserve_root", "BLOCKS", |o, text| number(text, &mut o.root_reserve.blocks)),
-        text("resuid", "UID", |o, text| number(text, &mut o.root_reserve.uid)),
-        text("resgid", "GID", |o, text| number(text, &mut o.root_reserve.gid)),
-        text("cache", "BYTES", set_cache),
-        text("linux", "VERSION", set_linux),
-        text("without", "NAME[+NAME...]", set_without),
-        text("inject", "NAME[+NAME...]", set_inject),
+        &Row::words(&[("ro", true), ("rw", false)], |o| &mut o.read_only).shown_if(|_| true),
+        &Row::one_of("fsync_mode", FSYNC_MODES, |o| &mut o.fsync_mode).shown_if(|_| true),
+        &Row::words(&[("oprw", true), ("nooprw", false)], |o| &mut o.oprw),
+        &Row::words(&[("wp_check", true), ("nowp_check", false)], |o| &mut o.wp_check),
+        &Row::words(&[("barrier", true), ("nobarrier", false)], |o| &mut o.barrier),
+        &Row::words(&[("flush_merge", true), ("noflush_merge", false)], |o| &mut o.flush_merge),
+        &Row::words(&[("disable_roll_forward", false), ("norecovery", false)], |o| {
+            &mut o.roll_forward
+        }),
+        &Row::words(&[("atgc", true), ("noatgc", false)], |o| &mut o.atgc),
+        &Row::words(&[("hybrid", true), ("nohybrid", false)], |o| &mut o.hybrid),
+        &Row::words(&[("discard", true), ("nodiscard", false)], |o| &mut o.discard),
+        &Row::words(&[("extent_cache", true), ("noextent_cache", false)], |o| &mut o.extent_cache),
+        &Row::words(&[("inline_data", true), ("noinline_data", false)], |o| &mut o.inline_data),
+        &Row::words(&[("inline_dentry", true), ("noinline_dentry", false)], |o| {
+            &mut o.inline_dentry
+        }),
+        &Row::words(&[("inline_xattr", true), ("noinline_xattr", false)], |o| &mut o.inline_xattr),
+        &Row::one_of("mode", ALLOCATION_MODES, |o| &mut o.mode).shown_if(|_| true),
+        &Row::one_of("background_gc", BACKGROUND_GC, |o| &mut o.background_gc).shown_if(|_| true),
+        &Row::one_of("errors", ON_ERROR, |o| &mut o.errors).shown_if(|_| true),
+        // By the number of their [`crate::ondisk::quota::QuotaType`].
+        &Row::words(&[("usrquota", true), ("quota", true)], |o| &mut o.quota_limits[0]),
+        &Row::words(&[("grpquota", true)], |o| &mut o.quota_limits[1]),
+        &Row::words(&[("prjquota", true)], |o| &mut o.quota_limits[2]),
+        &Row::words(&[("noquota", [false; 3])], |o| &mut o.quota_limits),
+        &Row::text("reserve_root", "BLOCKS", set_number, u64::to_string, |o| {
+            &mut o.root_reserve.blocks
+        }),
+        &Row::text("resuid", "UID", set_number, u32::to_string, |o| &mut o.root_reserve.uid)
+            .shown_if(|o| o.root_reserve.blocks > 0),
+        &Row::text("resgid", "GID", set_number, u32::to_string, |o| &mut o.root_reserve.gid)
+            .shown_if(|o| o.root_reserve.blocks > 0),
+        &Row::one_of("lookup_mode", LOOKUP_MODES, |o| &mut o.lookup_mode),
+        &Row::one_of("range_lock", RANGE_LOCKS, |o| &mut o.range_lock),
+        &Row::text("checkpoint_interval", "SECONDS", set_seconds, u64::to_string, |o| {
+            &mut o.checkpoint_interval
+        }),
+        &Row::cache(|o| &mut o.cache_bytes),
+        &Row::text("linux", "VERSION", set_linux, show_some, |o| &mut o.linux),
+        &Row::text(
+            "without",
+            "NAME[+NAME...]",
+            set_without,
+            |all| all.join("+"),
+            |o| &mut o.without,
+        ),
+        &Settings,
+        &BlockLayer,
+        &Row::text(
+            "inject",
+            "NAME[+NAME...]",
+            set_inject,
+            |all| fault_names(all).join("+"),
+            |o| &mut o.inject,
+        ),
     ],
-    block_layer: block_layer(),
 };
 
-/// By the number of their [`crate::ondisk::quota::QuotaType`].
-const QUOTAS: [&str; 3] = ["usrquota", "grpquota", "prjquota"];
-
-const FSYNC_MODES: [Chosen; 3] = [
-    choice("posix", |o| o.fsync_mode = FsyncMode::Posix),
-    choice("strict", |o| o.fsync_mode = FsyncMode::Strict),
-    choice("nobarrier", |o| o.fsync_mode = FsyncMode::Nobarrier),
+const FSYNC_MODES: &[(&str, FsyncMode)] = &[
+    ("posix", FsyncMode::Posix),
+    ("strict", FsyncMode::Strict),
+    ("nobarrier", FsyncMode::Nobarrier),
 ];
 
-const ALLOCATION_MODES: [Chosen; 2] = [
-    choice("adaptive", |o| o.mode = AllocationMode::Adaptive),
-    choice("lfs", |o| o.mode = AllocationMode::Lfs),
+const ALLOCATION_MODES: &[(&str, AllocationMode)] =
+    &[("adaptive", AllocationMode::Adaptive), ("lfs", AllocationMode::Lfs)];
+
+const BACKGROUND_GC: &[(&str, BackgroundGc)] =
+    &[("on", BackgroundGc::On), ("off", BackgroundGc::Off), ("sync", BackgroundGc::Sync)];
+
+const ON_ERROR: &[(&str, OnError)] = &[
+    ("continue", OnError::Continue),
+    ("remount-ro", OnError::RemountRo),
+    ("panic", OnError::Panic),
 ];
 
-const BACKGROUND_GC: [Chosen; 3] = [
-    choice("on", |o| o.background_gc = BackgroundGc::On),
-    choice("off", |o| o.background_gc = BackgroundGc::Off),
-    choice("sync", |o| o.background_gc = BackgroundGc::Sync),
-];
+const RANGE_LOCKS: &[(&str, Option<RangeLock>)] =
+    &[("inode", Some(RangeLock::Inode)), ("page", Some(RangeLock::Page))];
 
-const ON_ERROR: [Chosen; 3] = [
-    choice("continue", |o| o.errors = OnError::Continue),
-    choice("remount-ro", |o| o.errors = OnError::RemountRo),
-    choice("panic", |o| o.errors = OnError::Panic),
-];
+const LOOKUP_MODES: &[(&str, LookupMode)] =
+    &[("auto", LookupMode::Auto), ("perf", LookupMode::Perf), ("compat", LookupMode::Compat)];
 
-const RANGE_LOCKS: [Chosen; 2] = [
-    choice("inode", |o| o.range_lock = Some(RangeLock::Inode)),
-    choice("page", |o| o.range_lock = Some(RangeLock::Page)),
-];
-
-const LOOKUP_MODES: [Chosen; 3] = [
-    choice("auto", |o| o.lookup_mode = LookupMode::Auto),
-    choice("perf", |o| o.lookup_mode = LookupMode::Perf),
-    choice("compat", |o| o.lookup_mode = LookupMode::Compat),
-];
-
-fn set_checkpoint_interval(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
-    options.checkpoint_interval = seconds.ok_or("seconds, at least 1")?;
-    Ok(())
+fn set_seconds(to: &mut u64, text: &str) -> Result<(), String> {
+    put_number(to, text, 1.., "seconds, at least 1")
 }
 
-/// Sets `to` to the number that `text` is.
-fn number<T: FromStr>(text: &str, to: &mut T) -> Result<(), String> {
-    *to = text.parse().map_err(|_| "a number")?;
-    Ok(())
-}
-
-fn set_cache(options: &mut MountOptions, text: &str) -> Result<(), String> {
-    let bytes = parse_size(text).filter(|bytes| *bytes >= CACHE_BYTES_MIN);
-    options.cache_bytes = bytes.ok_or("at least 1m, with k, m or g")?;
-    Ok(())
+fn set_number<N: FromStr + PartialOrd>(to: &mut N, text: &str) -> Result<(), String> {
+    put_number(to, text, .., "a number")
 }
 
 /// Whether an option switches several others.
@@ -438,27 +310,22 @@ fn names_version(given: &str) -> bool {
     ["linux=", "without="].iter().any(|name| given.starts_with(name))
 }
 
-fn set_linux(options: &mut MountOptions, version: &str) -> Result<(), String> {
-    options.linux = Some(version.parse()?);
+fn set_linux(to: &mut Option<Version>, version: &str) -> Result<(), String> {
+    *to = Some(version.parse()?);
     Ok(())
 }
 
-fn set_without(options: &mut MountOptions, names: &str) -> Result<(), String> {
+fn set_without(to: &mut Vec<&'static str>, names: &str) -> Result<(), String> {
     for name in names.split('+') {
-        options.without.push(versions::named(name)?.name);
+        to.push(versions::named(name)?.name);
     }
     Ok(())
 }
 
-fn set_inject(options: &mut MountOptions, names: &str) -> Result<(), String> {
-    for name in names.split('+') {
-        options.inject |= Inject::named(name).ok_or_else(|| Inject::names().join(", "))?;
-    }
-    Ok(())
+fn set_inject(to: &mut Inject, names: &str) -> Result<(), String> {
+    let all_known = names.split('+').all(|name| set_faults(to, name));
+    if all_known { Ok(()) } else { Err(fault_names(&Inject::all()).join(", ")) }
 }
-
-/// Smallest page cache that still holds all pages of one operation.
-const CACHE_BYTES_MIN: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -478,6 +345,36 @@ mod tests {
         assert!(o.queue.polled && o.queue.scheduler == Scheduler::MqDeadline);
         assert_eq!((o.queue.nr_requests, o.queue.nr_hw_queues), (Some(4), Some(1)));
         assert!(o.to_string().ends_with(list), "{o}");
+    }
+
+    /// Of every row.
+    #[test]
+    fn what_is_shown_sets_the_same() {
+        for (name, form) in OPTIONS.table.iter().flat_map(|row| row.forms()) {
+            let numbers = || (0..=1).map(|number| format!("{name}={number}"));
+            let parses = |given: &String| given.parse::<MountOptions>().is_ok();
+            let given = match form {
+                Some("N" | "UID" | "GID" | "BLOCKS" | "SECONDS") => format!("{name}=7"),
+                Some("NUMBER") => numbers().find(parses).unwrap_or_else(|| panic!("{name}")),
+                Some("BYTES") => format!("{name}=8m"),
+                Some("VERSION") => format!("{name}=3.14"),
+                Some("NAME[+NAME...]") if name == "without" => {
+                    format!("{name}=inline_data+gc_idle")
+                }
+                Some("NAME[+NAME...]") => format!("{name}=drop-flush+trust-reads"),
+                Some(value) => format!("{name}={value}"),
+                None => name.to_owned(),
+            };
+            for before in ["", "reserve_root=1,", "hybrid,noatgc,nobarrier,"] {
+                if name.starts_with("res") && before != "reserve_root=1," {
+                    // Without a reserve, it does not matter whose it is.
+                    continue;
+                }
+                let options: MountOptions = format!("{before}{given}").parse().unwrap();
+                let again: MountOptions = options.to_string().parse().unwrap();
+                assert_eq!(again, options, "{before}{given}: {options}");
+            }
+        }
     }
 
     #[test]

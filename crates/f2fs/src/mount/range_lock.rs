@@ -1,7 +1,5 @@
 //! The mount option `range_lock`.
 
-use std::fmt;
-
 use crate::mount::options::MountOptions;
 
 /// `range_lock=`: what an overwrite of cached pages locks.
@@ -11,16 +9,6 @@ pub enum RangeLock {
     Inode,
     /// The pages of its range: several cores overwrite one file (hybridF2FS).
     Page,
-}
-
-/// As in `mount -o`.
-impl fmt::Display for RangeLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Inode => "inode",
-            Self::Page => "page",
-        })
-    }
 }
 
 impl MountOptions {

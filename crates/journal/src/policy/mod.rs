@@ -34,6 +34,13 @@ pub struct Policy {
     pub records: Option<Recording>,
 }
 
+/// Their names tell them apart.
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 impl Policy {
     /// Whether records can have the checksums of their data.
     pub fn can_sum(&self) -> bool {

@@ -131,7 +131,7 @@ fn the_holes_that_nova_has_are_found() {
 #[ignore = "minutes: eleven faults in three designs"]
 fn every_fault_is_found() {
     for mode in DESIGNS {
-        format().faults().into_iter().for_each(|fault| finds(mode, fault));
+        format().faults().into_iter().for_each(|fault| finds(mode, &fault));
     }
 }
 

@@ -52,11 +52,11 @@ impl kind::Format for Format {
     }
 
     fn check_options(&self, options: &str) -> Result<String> {
-        MountOptions::parse(options).map(MountOptions::show)
+        MountOptions::parse(options).map(|options| OPTIONS.show(&options))
     }
 
     fn has_option(&self, name: &str) -> bool {
-        OPTIONS.table.iter().any(|option| option.name == name)
+        OPTIONS.has(name)
     }
 
     fn mount(&self, drive: Arc<dyn Drive>, options: &str) -> Result<Arc<dyn kind::Volume>> {
@@ -98,8 +98,8 @@ impl kind::Format for Format {
         technique::ALL
     }
 
-    fn faults(&self) -> Vec<&'static str> {
-        technique::FAULTS.iter().map(|(name, _)| *name).collect()
+    fn faults(&self) -> Vec<String> {
+        technique::FAULTS.iter().map(|(name, _)| (*name).to_owned()).collect()
     }
 
     fn dump(

@@ -1,7 +1,7 @@
 //! Mount options.
 
 use vfs::kind::{Error, Result};
-use vfs::options::{Choice, MountOption, Options, Value};
+use vfs::options::Options;
 
 use super::technique::{FAULTS, Forget};
 use crate::ondisk::superblock::Design;
@@ -20,52 +20,24 @@ pub(crate) struct MountOptions {
     pub(crate) inject: Option<Forget>,
 }
 
+type Row<V> = vfs::options::Row<MountOptions, V>;
+
 pub(crate) const OPTIONS: Options<MountOptions> = Options {
     of: "pmfs",
     table: &[
-        MountOption { name: "ro", value: Value::None { set: |options| options.read_only = true } },
-        MountOption { name: "rw", value: Value::None { set: |options| options.read_only = false } },
-        MountOption {
-            name: "range_lock",
-            value: Value::OneOf(&[
-                Choice { name: "inode", set: |options| options.segments = false },
-                Choice { name: "segment", set: |options| options.segments = true },
-            ]),
-        },
-        MountOption {
-            name: "log",
-            value: Value::OneOf(&[
-                Choice { name: "inode", set: |options| options.core_logs = false },
-                Choice { name: "core", set: |options| options.core_logs = true },
-            ]),
-        },
-        MountOption {
-            name: "place",
-            value: Value::OneOf(&[
-                Choice { name: "node0", set: |options| options.local = false },
-                Choice { name: "local", set: |options| options.local = true },
-            ]),
-        },
-        MountOption {
-            name: "inject",
-            value: Value::Text {
-                form: "FAULT",
-                set: |options, fault| {
-                    let found = FAULTS.iter().find(|(name, _)| *name == fault);
-                    options.inject = Some(found.ok_or_else(|| FAULTS.map(|it| it.0).join(", "))?.1);
-                    Ok(())
-                },
-            },
-        },
+        &Row::words(&[("ro", true), ("rw", false)], |o| &mut o.read_only).shown_if(|_| true),
+        &Row::one_of("range_lock", &[("inode", false), ("segment", true)], |o| &mut o.segments),
+        &Row::one_of("log", &[("inode", false), ("core", true)], |o| &mut o.core_logs),
+        &Row::one_of("place", &[("node0", false), ("local", true)], |o| &mut o.local),
+        &Row::one_of("inject", FAULTS, |o| &mut o.inject).shown_if(|_| false),
     ],
-    block_layer: &[],
 };
 
 impl MountOptions {
     pub(crate) fn parse(list: &str) -> Result<Self> {
         let mut options = Self::default();
-        let set = OPTIONS.set_list(&mut options, list);
-        set.map(|()| options).map_err(|error| Error::Usage(error.to_string()))
+        OPTIONS.set_list(&mut options, list)?;
+        Ok(options)
     }
 
     /// Fails if a volume of this design does not have what was asked for.
@@ -80,16 +52,5 @@ impl MountOptions {
     /// Whether overwrites go their own way.
     pub(crate) fn shares(self) -> bool {
         self.segments || self.core_logs
-    }
-
-    pub(crate) fn show(self) -> String {
-        let all = [
-            (true, if self.read_only { "ro" } else { "rw" }),
-            (self.segments, "range_lock=segment"),
-            (self.core_logs, "log=core"),
-            (self.local, "place=local"),
-        ];
-        let set: Vec<_> = all.iter().filter(|(is_set, _)| *is_set).map(|(_, name)| *name).collect();
-        set.join(",")
     }
 }

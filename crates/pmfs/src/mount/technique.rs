@@ -66,18 +66,18 @@ pub(crate) enum Forget {
 }
 
 /// The value of `inject=` for each.
-pub(crate) const FAULTS: [(&str, Forget); 11] = [
-    ("drop-fence", Forget::Fences),
-    ("drop-fence-1-of-4", Forget::Fence(0)),
-    ("drop-fence-2-of-4", Forget::Fence(1)),
-    ("drop-fence-3-of-4", Forget::Fence(2)),
-    ("drop-fence-4-of-4", Forget::Fence(3)),
-    ("drop-record-fence", Forget::RecordFence),
-    ("drop-mark-fence", Forget::MarkFence),
-    ("drop-recovery-fence", Forget::RecoveryFence),
-    ("drop-write-back", Forget::WriteBacks),
-    ("drop-table-words", Forget::TableWords),
-    ("drop-stream", Forget::Streams),
+pub(crate) const FAULTS: &[(&str, Option<Forget>)] = &[
+    ("drop-fence", Some(Forget::Fences)),
+    ("drop-fence-1-of-4", Some(Forget::Fence(0))),
+    ("drop-fence-2-of-4", Some(Forget::Fence(1))),
+    ("drop-fence-3-of-4", Some(Forget::Fence(2))),
+    ("drop-fence-4-of-4", Some(Forget::Fence(3))),
+    ("drop-record-fence", Some(Forget::RecordFence)),
+    ("drop-mark-fence", Some(Forget::MarkFence)),
+    ("drop-recovery-fence", Some(Forget::RecoveryFence)),
+    ("drop-write-back", Some(Forget::WriteBacks)),
+    ("drop-table-words", Some(Forget::TableWords)),
+    ("drop-stream", Some(Forget::Streams)),
 ];
 
 impl Forget {

@@ -5,6 +5,7 @@ use vfs::kind::{Recovery, Volume};
 use vfs::{Attr, Creator, Errno, Ino, InodeFlags, Result};
 
 use super::Pmfs;
+use super::options::OPTIONS;
 use crate::commit::Change;
 
 /// Flags that are kept. None of them changes what this file system does; the layers above heed
@@ -17,7 +18,7 @@ impl Volume for Pmfs {
     }
 
     fn options(&self) -> String {
-        self.options.show()
+        OPTIONS.show(&self.options)
     }
 
     fn status(&self) -> Map<String, Value> {

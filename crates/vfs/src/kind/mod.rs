@@ -186,7 +186,7 @@ pub trait Format: Send + Sync {
     fn techniques(&self) -> &'static [&'static Technique];
 
     /// The deliberate faults that its option `inject` takes, for campaigns that must find them.
-    fn faults(&self) -> Vec<&'static str> {
+    fn faults(&self) -> Vec<String> {
         Vec::new()
     }
 

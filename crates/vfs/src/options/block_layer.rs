@@ -1,74 +1,49 @@
 //! What mounts of all file systems take for the block layer below them.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use queue::{Scheduler, ZoneOrder};
 
-use super::{Choice, MountOption, Value};
+use super::{Given, MountOption, OptionError, put, show_some};
 
 /// `sched=none|mq-deadline`, `zone_order=lock|plug`, `nr_requests=N`, `nr_hw_queues=N`, `poll` and
 /// `nopoll`.
-pub const fn block_layer<T: AsMut<queue::Options> + 'static>() -> &'static [MountOption<T>] {
-    Table::<T>::ALL
+pub struct BlockLayer;
+
+type Row<V> = super::Row<queue::Options, V>;
+type Rows = [&'static dyn MountOption<queue::Options>; 5];
+
+const ROWS: Rows = [
+    &Row::one_of(
+        "sched",
+        &[("none", Scheduler::None), ("mq-deadline", Scheduler::MqDeadline)],
+        |o| &mut o.scheduler,
+    ),
+    &Row::one_of(
+        "zone_order",
+        &[("lock", ZoneOrder::WriteLock), ("plug", ZoneOrder::WritePlug)],
+        |o| &mut o.zone_order,
+    ),
+    &Row::text("nr_requests", "N", set_count, show_some, |o| &mut o.nr_requests),
+    &Row::text("nr_hw_queues", "N", set_count, show_some, |o| &mut o.nr_hw_queues),
+    &Row::words(&[("poll", true), ("nopoll", false)], |o| &mut o.polled),
+];
+
+fn set_count(to: &mut Option<u16>, text: &str) -> Result<(), String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    put(to, count.map(Some), format_args!("a number from 1 to {}", u16::MAX))
 }
 
-struct Table<T>(PhantomData<T>);
+impl<T: AsMut<queue::Options>> MountOption<T> for BlockLayer {
+    fn forms(&self) -> Vec<(&'static str, Option<&'static str>)> {
+        ROWS.iter().flat_map(|row| row.forms()).collect()
+    }
 
-impl<T: AsMut<queue::Options> + 'static> Table<T> {
-    const SCHEDULERS: &'static [Choice<T>] = &[
-        Choice { name: "none", set: |o| o.as_mut().scheduler = Scheduler::None },
-        Choice { name: "mq-deadline", set: |o| o.as_mut().scheduler = Scheduler::MqDeadline },
-    ];
-    const ZONE_ORDERS: &'static [Choice<T>] = &[
-        Choice { name: "lock", set: |o| o.as_mut().zone_order = ZoneOrder::WriteLock },
-        Choice { name: "plug", set: |o| o.as_mut().zone_order = ZoneOrder::WritePlug },
-    ];
-    const ALL: &'static [MountOption<T>] = &[
-        MountOption { name: "sched", value: Value::OneOf(Self::SCHEDULERS) },
-        MountOption { name: "zone_order", value: Value::OneOf(Self::ZONE_ORDERS) },
-        MountOption {
-            name: "nr_requests",
-            value: Value::Text {
-                form: "N",
-                set: |o, n| count(n).map(|n| o.as_mut().nr_requests = Some(n)),
-            },
-        },
-        MountOption {
-            name: "nr_hw_queues",
-            value: Value::Text {
-                form: "N",
-                set: |o, n| count(n).map(|n| o.as_mut().nr_hw_queues = Some(n)),
-            },
-        },
-        MountOption { name: "poll", value: Value::None { set: |o| o.as_mut().polled = true } },
-        MountOption { name: "nopoll", value: Value::None { set: |o| o.as_mut().polled = false } },
-    ];
-}
+    fn set(&self, options: &mut T, given: Given<'_>) -> Option<Result<(), OptionError>> {
+        ROWS.iter().find_map(|row| row.set(options.as_mut(), given))
+    }
 
-fn count(text: &str) -> Result<u16, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("a number from 1 to {}", u16::MAX))
-}
-
-/// What differs from the defaults, each with a comma before it, as in `/proc/mounts`.
-pub fn show_block_layer(options: &queue::Options) -> impl fmt::Display {
-    Shown(*options)
-}
-
-struct Shown(queue::Options);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue::Options { nr_requests, nr_hw_queues, .. } = self.0;
-        if self.0.scheduler == Scheduler::MqDeadline {
-            f.write_str(",sched=mq-deadline")?;
-        }
-        if self.0.zone_order == ZoneOrder::WriteLock {
-            f.write_str(",zone_order=lock")?;
-        }
-        for (name, count) in [("nr_requests", nr_requests), ("nr_hw_queues", nr_hw_queues)] {
-            count.map_or(Ok(()), |count| write!(f, ",{name}={count}"))?;
-        }
-        f.write_str(if self.0.polled { ",poll" } else { "" })
+    fn show(&self, options: &mut T, said: &mut T) -> Option<String> {
+        let (options, said) = (options.as_mut(), said.as_mut());
+        let shown: Vec<_> = ROWS.iter().filter_map(|row| row.show(options, said)).collect();
+        (!shown.is_empty()).then(|| shown.join(","))
     }
 }

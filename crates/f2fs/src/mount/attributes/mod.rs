@@ -11,6 +11,7 @@ mod status;
 
 use serde_json::{Map, Value};
 use vfs::attributes::{Attribute, AttributeError, Shown, in_words, number};
+use vfs::options::{Given, MountOption, OptionError};
 
 use crate::F2fs;
 use crate::error::{Error, Result};
@@ -63,12 +64,29 @@ pub(crate) fn check_known<'a>(
     Ok(())
 }
 
-/// The attribute that `NAME=VALUE` sets, if there is one of that name.
-pub(crate) fn setting(given: &str) -> Option<Result<(&'static str, u64), AttributeError>> {
-    let (name, value) = given.split_once('=')?;
-    let knob = knobs::TABLE.iter().find(|knob| knob.name == name)?;
-    Some(number(knob.name, &knob.range, value).map(|number| (knob.name, number)))
+/// The mount options that set attributes.
+pub(crate) struct Settings;
+
+impl MountOption<MountOptions> for Settings {
+    fn forms(&self) -> Vec<(&'static str, Option<&'static str>)> {
+        knobs::TABLE.iter().map(|knob| (knob.name, Some("NUMBER"))).collect()
+    }
+
+    fn set(&self, options: &mut MountOptions, given: Given<'_>) -> Option<OptionResult> {
+        let knob = knobs::TABLE.iter().find(|knob| knob.name == given.name)?;
+        let Some(value) = given.value else { return Some(Err(given.wrong(in_words(&knob.range)))) };
+        let number = number(knob.name, &knob.range, value);
+        Some(number.map(|number| options.settings.push((knob.name, number))).map_err(Into::into))
+    }
+
+    fn show(&self, options: &mut MountOptions, said: &mut MountOptions) -> Option<String> {
+        said.settings.clone_from(&options.settings);
+        let all = options.settings.iter().map(|(name, value)| format!("{name}={value}"));
+        (!options.settings.is_empty()).then(|| all.collect::<Vec<_>>().join(","))
+    }
 }
+
+type OptionResult = Result<(), OptionError>;
 
 /// Both tables, those that can be set first.
 pub(crate) fn table() -> Vec<Attribute> {

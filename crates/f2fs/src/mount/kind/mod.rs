@@ -12,6 +12,7 @@ use queue::BlockQueue;
 use vfs::Ino;
 use vfs::attributes::Attribute;
 use vfs::kind::{self, Checked, Device, Finding, Habits, Label, Repaired, Result, Technique};
+use vfs::options::fault_names;
 use vfs::record::Record;
 
 use crate::F2fs;
@@ -135,6 +136,10 @@ impl kind::Format for Format {
         Ok(options.parse::<MountOptions>()?.to_string())
     }
 
+    fn has_option(&self, name: &str) -> bool {
+        MountOptions::has(name)
+    }
+
     fn without_effect(&self, option: &str) -> bool {
         has_no_effect(option)
     }
@@ -172,8 +177,8 @@ impl kind::Format for Format {
         &technique::ALL
     }
 
-    fn faults(&self) -> Vec<&'static str> {
-        Inject::names().to_vec()
+    fn faults(&self) -> Vec<String> {
+        fault_names(&Inject::all())
     }
 
     fn attributes(&self) -> Vec<Attribute> {
