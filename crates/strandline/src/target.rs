@@ -121,6 +121,11 @@ impl Kind {
         }
     }
 
+    /// The file system that was named.
+    pub(crate) fn named(self) -> Option<&'static dyn Format> {
+        self.named
+    }
+
     /// The name that was given.
     pub(crate) fn name(self) -> Option<&'static str> {
         self.named.map(Format::name)

@@ -53,13 +53,13 @@ pub fn confirm(named: &'static dyn Format, drive: &Arc<dyn Drive>) -> Result<&'s
     }
 }
 
-/// Mount options as a volume mounted with them shows them. Fails if no file system has such
-/// options, with what the default one says of them.
-pub fn check_options(options: &str) -> Result<String> {
+/// The first file system with these mount options. Fails if none has them, with what the default
+/// one says of them.
+pub fn with_options(options: &str) -> Result<&'static dyn Format> {
     let mut wrong = None;
     for format in ALL {
         match format.check_options(options) {
-            Ok(shown) => return Ok(shown),
+            Ok(_) => return Ok(*format),
             Err(error) => wrong = wrong.or(Some(error)),
         }
     }

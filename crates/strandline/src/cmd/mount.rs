@@ -146,10 +146,12 @@ pub(crate) struct Helper {
 impl Helper {
     /// The same command line as a [`Mount`].
     pub(crate) fn run(self) -> Outcome {
-        let options = if self.sloppy { known(&self.options) } else { self.options };
         let (image, dir) = (self.image, self.dir);
+        let kind = self.kind.unwrap_or_default();
+        let parse = |options: &[String]| Settings::parse(options, kind, &image);
+        let options = if self.sloppy { known(&self.options, parse) } else { self.options };
         if self.fake {
-            Settings::parse(&options)?;
+            parse(&options)?;
             return Ok(0);
         }
         if self.verbose {
@@ -158,7 +160,7 @@ impl Helper {
         Mount {
             image,
             dir: Some(dir),
-            kind: self.kind.unwrap_or_default(),
+            kind,
             options,
             read_only: false,
             foreground: false,
@@ -180,11 +182,9 @@ fn kind_behind_dot(text: &str) -> Result<Kind, String> {
 }
 
 /// `-s`: only the options that make sense.
-fn known(options: &[String]) -> Vec<String> {
+fn known(options: &[String], parse: impl Fn(&[String]) -> Outcome<Settings>) -> Vec<String> {
     let all = options.iter().flat_map(|list| list.split(','));
-    all.filter(|option| Settings::parse(&[(*option).to_owned()]).is_ok())
-        .map(str::to_owned)
-        .collect()
+    all.filter(|option| parse(&[(*option).to_owned()]).is_ok()).map(str::to_owned).collect()
 }
 
 impl Mount {
@@ -222,10 +222,9 @@ impl Mount {
     }
 
     fn settings(&self) -> Outcome<Settings> {
-        let mut settings = Settings::parse(&self.options)?;
+        let mut settings = Settings::parse(&self.options, self.kind, &self.image)?;
         settings.log = self.log.clone().or(settings.log);
         settings.verbose |= self.verbose;
-        settings.devices.kind = self.kind;
         Ok(settings)
     }
 
@@ -290,10 +289,11 @@ fn check_unchanged(mounted: &Mounted, wanted: &str) -> Outcome<()> {
     let status: serde_json::Value = serde_json::from_slice(&status).map_err(&failed)?;
     let now = status["mount_options"].as_str().unwrap_or_default().to_owned();
     let then = format!("{now},{wanted}");
+    let wrong = |error: vfs::kind::Error| usage(error.to_string());
+    let format = subjects::with_options(&then).or_else(|_| subjects::with_options(&now));
+    let format = format.map_err(wrong)?;
     // Whether it is read-only is the mount's matter.
-    let canonical = |options: &str| {
-        subjects::check_options(&format!("{options},rw")).map_err(|error| usage(error.to_string()))
-    };
+    let canonical = |options: &str| format.check_options(&format!("{options},rw")).map_err(wrong);
     if canonical(&then)? == canonical(&now)? {
         return Ok(());
     }

@@ -272,6 +272,29 @@ fn a_message_says_what_to_do_next() {
     }
 }
 
+#[test]
+fn a_wrong_mount_option_is_said_to_be_of_the_file_system_there() {
+    let scratch = Scratch::new("whose-option");
+    let (image, dir) = (scratch.path("ext4.img"), scratch.path(""));
+    File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    ok(&format!("mkfs -q --fs ext4 {image}"));
+    let f2fs = plain(&scratch, 64 << 20);
+    for (line, said_of_it) in [
+        (format!("mount -o nonsense {image} {dir}"), "nonsense: not a mount option of ext4"),
+        (format!("mount -o oprw {image} {dir}"), "oprw: not a mount option of ext4"),
+        (format!("mount -o data=none {image} {dir}"), "expected ordered, writeback or journal"),
+        (format!("mount -o nonsense {f2fs} {dir}"), "nonsense: not a mount option of f2fs"),
+        (format!("mount -t ext4 -o nonsense {dir}none {dir}"), "not a mount option of ext4"),
+        (format!("mount -o data=ordered {f2fs} {dir}"), "data=ordered: not a mount option of f2fs"),
+        ("crash --fs ext4 --cuts 1 --mount-options nonsense".into(), "mount option of ext4"),
+        ("crash --fs ext4 --cuts 1 --mount-options data=none".into(), "expected ordered, write"),
+    ] {
+        let (_, said) = fails(&line);
+        assert_eq!(said.lines().count(), 1, "{line}: {said}");
+        assert!(said.contains(said_of_it), "{line}: {said}");
+    }
+}
+
 /// A file that is too small for a volume.
 fn small(scratch: &Scratch) -> String {
     let path = scratch.path("small.img");

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use drive::Timing;
+use drive::linux::Access;
 use fuse::MountOptions;
 
 use super::USAGE;
 use super::source::Source;
 use crate::failure::{Failure, Outcome};
-use crate::target::Devices;
+use crate::target::{Devices, Kind, open_volume};
 
 /// The options of `-o`, sorted by recipient.
 pub(super) struct Settings {
@@ -34,11 +35,12 @@ pub(super) fn usage(message: String) -> Failure {
 }
 
 impl Settings {
-    pub(super) fn parse(lists: &[String]) -> Outcome<Self> {
+    /// `lists` for the volume in `image`, of the file system that may be `named`.
+    pub(super) fn parse(lists: &[String], named: Kind, image: &Path) -> Outcome<Self> {
         let (mut mount, rest) = MountOptions::parse(&lists.join(",")).map_err(usage)?;
         let (mut remount, mut timing) = (false, Timing::Instant);
         let mut of_volume = Vec::new();
-        let mut devices = Devices::default();
+        let mut devices = Devices { kind: named, others: Vec::new() };
         let (mut log, mut verbose) = (None, false);
         let (mut lazyfs, mut control, mut subdir, mut modules) = (None, None, None, false);
         for option in rest {
@@ -68,9 +70,25 @@ impl Settings {
             of_volume.push("ro".into());
         }
         let volume = of_volume.join(",");
-        subjects::check_options(&volume).map_err(|error| usage(error.to_string()))?;
+        // On remount it is compared with what the volume was mounted with.
+        if !remount {
+            check_for_volume(&volume, image, &devices)?;
+        }
         Ok(Self { remount, mount, volume, timing, devices, log, verbose, lazyfs, control, subdir })
     }
+}
+
+/// Fails if no file system has these options, with what that of the volume in `image` says of them,
+/// as far as it is known already.
+fn check_for_volume(options: &str, image: &Path, devices: &Devices) -> Outcome<()> {
+    let Err(error) = subjects::with_options(options) else { return Ok(()) };
+    let there = || {
+        let opened = open_volume(image, devices, Access::Read, Timing::Instant).ok()?;
+        subjects::probe(&opened.drive).ok()
+    };
+    let format = devices.kind.named().or_else(there);
+    let error = format.and_then(|format| format.check_options(options).err()).unwrap_or(error);
+    Err(usage(error.to_string()))
 }
 
 /// Fails if `lazyfs=` or `control=` has company that it cannot have, or if options of `lazyfs=`
@@ -131,7 +149,7 @@ mod tests {
     use super::*;
 
     fn parse(options: &str) -> Outcome<Settings> {
-        Settings::parse(&[options.to_owned()])
+        Settings::parse(&[options.to_owned()], Kind::default(), Path::new("image"))
     }
 
     #[test]
