@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::kind::Volume;
 use vfs::{Creator, FallocateMode, Ino, SetAttr};
 
-use super::volumes::{Mounted, TIMES, Threads, pages_of, said};
+use super::volumes::{Mounted, TIMES, Threads, holds, pages_of, said};
 use super::{Check, Structure, must, together};
 
 /// Pages of each file.
@@ -189,11 +189,7 @@ pub(super) const REUSE: Structure = Structure {
         together(threads)?;
         volume.end()?;
         let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
-        stage.after_cut(state, |fs| {
-            let file = said(&name, fs.lookup(root, name.as_bytes()))?.ino;
-            let letters = pages_of(fs, file, PAGES + 1)?;
-            must(letters == [letter; PAGES], || format!("{name} was fsynced, holds {letters:?}"))
-        })
+        stage.after_cut(state, |fs| holds(fs, &name, &[letter; PAGES]))
     },
 };
 
@@ -235,12 +231,6 @@ pub(super) const FLUSHER: Structure = Structure {
         drop(upkeep);
         volume.end()?;
         let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
-        stage.after_cut(state, |fs| {
-            let file = said(&name, fs.lookup(root, name.as_bytes()))?.ino;
-            let letters = pages_of(fs, file, pages + 1)?;
-            must(letters == vec![letter; pages], || {
-                format!("{name} was fsynced, holds {letters:?}")
-            })
-        })
+        stage.after_cut(state, |fs| holds(fs, &name, &vec![letter; pages]))
     },
 };

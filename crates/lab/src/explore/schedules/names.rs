@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::kind::Volume;
 use vfs::{Creator, Ino, RenameFlags};
 
-use super::volumes::{Mounted, TIMES, Threads, pages_of, said};
+use super::volumes::{Mounted, TIMES, Threads, holds, pages_of, said};
 use super::{Structure, must, together};
 
 pub(super) const NODES: Structure = Structure {
@@ -76,11 +76,7 @@ pub(super) const NAMES: Structure = Structure {
         must(files == 3, || format!("{files} files of 3 are to be found"))?;
         volume.end()?;
         let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
-        stage.after_cut(state, |fs| {
-            let file = said(&name, fs.lookup(fs.root(), name.as_bytes()))?.ino;
-            let letters = pages_of(fs, file, 2)?;
-            must(letters == [letter], || format!("{name} was fsynced, and holds {letters:?}"))
-        })
+        stage.after_cut(state, |fs| holds(fs, &name, &[letter]))
     },
 };
 

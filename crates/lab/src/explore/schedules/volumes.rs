@@ -181,6 +181,13 @@ fn units_of(
         .collect()
 }
 
+/// Fails unless the file `name` of the root was fsynced with these pages, each of one letter.
+pub(super) fn holds(fs: &dyn Volume, name: &str, letters: &[u8]) -> Check {
+    let file = said(name, fs.lookup(fs.root(), name.as_bytes()))?.ino;
+    let found = pages_of(fs, file, letters.len() + 1)?;
+    must(found == letters, || format!("{name} was fsynced with {letters:?}, and holds {found:?}"))
+}
+
 pub(super) const INODE: Structure = Structure {
     name: "inode",
     about: "writers of one file and readers of it: no page is torn, the last write stays",
@@ -245,11 +252,7 @@ pub(super) const FSYNC: Structure = Structure {
         }
         together(threads)?;
         let Some((name, letter, state)) = left.lock().take() else { return Ok(()) };
-        stage.after_cut(state, |fs| {
-            let file = said(&name, fs.lookup(fs.root(), name.as_bytes()))?.ino;
-            let letters = pages_of(fs, file, 3)?;
-            must(letters == [letter; 2], || format!("{name} was fsynced, and holds {letters:?}"))
-        })
+        stage.after_cut(state, |fs| holds(fs, &name, &[letter; 2]))
     },
 };
 
@@ -386,15 +389,12 @@ pub(super) const DISCARDS: Structure = Structure {
         threads.push(Box::new(move || (0..TIMES).try_for_each(|_| said("sync", syncer.fs.sync()))));
         together(threads)?;
         drop(upkeep);
-        let holds = |fs: &dyn Volume, core: u64, letter: u8| {
-            let name = format!("f{core}");
-            let file = said(&name, fs.lookup(root, name.as_bytes()))?.ino;
-            let letters = pages_of(fs, file, PAGES + 1)?;
-            must(letters == [letter; PAGES], || format!("{name} holds {letters:?}, not {letter}"))
+        let all_hold = |fs: &dyn Volume, core: u64, letter: u8| {
+            holds(fs, &format!("f{core}"), &[letter; PAGES])
         };
-        (0..2).try_for_each(|core| holds(&*volume.fs, core, *LETTERS.end()))?;
+        (0..2).try_for_each(|core| all_hold(&*volume.fs, core, *LETTERS.end()))?;
         volume.end()?;
         let Some((core, letter, state)) = left.lock().take() else { return Ok(()) };
-        stage.after_cut(state, |fs| holds(fs, core, letter))
+        stage.after_cut(state, |fs| all_hold(fs, core, letter))
     },
 };
