@@ -5,7 +5,7 @@ use std::ops::Range;
 use cores::{Mutex, MutexGuard, Rank};
 use vfs::kind::{PageAt, Recovery, Volume};
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, RenameFlags,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, NewInode, RenameFlags,
     Result, Seek, SetAttr, StatFs, XattrMode,
 };
 
@@ -82,11 +82,7 @@ impl FileSystem for Plain {
         () fn root(&self) -> Ino;
         () fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
         () fn getattr(&self, ino: Ino) -> Result<Attr>;
-        (add) fn mknod(&self, parent: Ino, name: &[u8], kind: FileKind, perm: u16, rdev: u64,
-            creator: Creator) -> Result<Attr>;
-        (add) fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, who: Creator) -> Result<Attr>;
-        (add) fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], who: Creator)
-            -> Result<Attr>;
+        (add) fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr>;
         () fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
         (change) fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
         (change) fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;

@@ -5,9 +5,10 @@
 //! unlinked inode alive as long as [`FileSystem::open`] has been called more often than
 //! [`FileSystem::release`].
 
+use crate::path::PATH_MAX;
 use crate::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, Ino, RenameFlags, Result, Seek,
-    SetAttr, StatFs, XattrMode,
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, Ino, NewInode, RenameFlags, Result,
+    Seek, SetAttr, StatFs, XattrMode,
 };
 
 /// A mounted file system. All methods may be called from any thread.
@@ -42,6 +43,10 @@ pub trait FileSystem: Send + Sync {
     /// Changes attributes; a new size truncates or extends with a hole.
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr>;
 
+    /// Makes an inode of any kind under a name. Callers use the methods below, which check what is
+    /// asked for.
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr>;
+
     /// Makes a node of any kind except directory and symlink. `perm` is after the umask.
     fn mknod(
         &self,
@@ -51,7 +56,15 @@ pub trait FileSystem: Send + Sync {
         perm: u16,
         rdev: u64,
         creator: Creator,
-    ) -> Result<Attr>;
+    ) -> Result<Attr> {
+        let rdev = match kind {
+            FileKind::Directory => return Err(Errno::PERM.into()),
+            FileKind::Symlink => return Err(Errno::INVAL.into()),
+            FileKind::CharDevice | FileKind::BlockDevice => rdev,
+            FileKind::Regular | FileKind::Fifo | FileKind::Socket => 0,
+        };
+        self.make(parent, name, &NewInode { rdev, ..NewInode::plain(kind, perm, creator) })
+    }
 
     /// Makes a regular file.
     fn create(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
@@ -59,10 +72,20 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Makes a directory.
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr>;
+    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
+        self.make(parent, name, &NewInode::plain(FileKind::Directory, perm, creator))
+    }
 
     /// Makes a symbolic link holding `target`.
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr>;
+    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr> {
+        match target.len() {
+            0 => return Err(Errno::NOENT.into()),
+            PATH_MAX.. => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
+        }
+        let new = NewInode { target, ..NewInode::plain(FileKind::Symlink, 0o777, creator) };
+        self.make(parent, name, &new)
+    }
 
     /// Target of a symbolic link.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;

@@ -60,7 +60,7 @@ pub use ranges::{Locked, Ranges};
 pub use root_reserve::RootReserve;
 pub use rules::{check_fallocate, check_name, check_xattr_name};
 pub use types::{
-    Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, InodeFlags, RenameFlags, Seek, SetAttr,
-    StatFs, Timespec, XattrMode,
+    Attr, Creator, DirEntry, FallocateMode, FileKind, Ino, InodeFlags, NewInode, RenameFlags, Seek,
+    SetAttr, StatFs, Timespec, XattrMode,
 };
 pub use volume_error::VolumeError;

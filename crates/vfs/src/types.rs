@@ -151,6 +151,28 @@ pub struct Creator {
     pub gid: u32,
 }
 
+/// What an inode is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// Its kind.
+    pub kind: FileKind,
+    /// After the umask.
+    pub perm: u16,
+    /// Of a device; 0 otherwise.
+    pub rdev: u64,
+    /// Of a symbolic link; empty otherwise.
+    pub target: &'a [u8],
+    /// Who makes it.
+    pub creator: Creator,
+}
+
+impl NewInode<'_> {
+    /// One that is neither a device nor a symbolic link.
+    pub fn plain(kind: FileKind, perm: u16, creator: Creator) -> Self {
+        Self { kind, perm, rdev: 0, target: b"", creator }
+    }
+}
+
 /// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use journal::ondisk::fast::Naming;
 use vfs::names::{self, Names};
-use vfs::{Attr, Creator, Errno, FileKind, InodeFlags, acl};
+use vfs::{Attr, Errno, FileKind, InodeFlags, NewInode, acl};
 use zerocopy::FromZeros;
 
 use crate::dir::entries::{self, Found};
@@ -77,24 +77,13 @@ impl Names for Seen<'_, '_, '_> {
     }
 }
 
-/// What kind of inode to make.
-#[derive(Clone, Copy)]
-pub(crate) struct NewInode<'a> {
-    pub(crate) kind: FileKind,
-    pub(crate) perm: u16,
-    pub(crate) rdev: u64,
-    /// Of a symbolic link.
-    pub(crate) target: &'a [u8],
-    pub(crate) creator: Creator,
-}
-
 impl Engine {
     /// Makes an inode under a name.
-    pub(crate) fn make(&self, parent: Ino, name: &[u8], new: NewInode<'_>) -> Result<Attr> {
+    pub(crate) fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
         self.change(&[parent.into()], ROOM, |draft| {
             let seen = &mut Seen::new(draft, &[]);
             names::check_create(seen, parent.into(), name, new.kind)?;
-            let ino = draft.make_inode(parent, &new)?;
+            let ino = draft.make_inode(parent, new)?;
             draft.add_entry(parent, name, ino, new.kind)?;
             draft.mark_born(ino, parent, name);
             if new.kind == FileKind::Directory {

@@ -2,10 +2,10 @@
 
 use journal::ondisk::fast::Naming;
 use vfs::names::{self, Rename};
-use vfs::{Creator, Errno, FileKind, RenameFlags};
+use vfs::{Creator, Errno, FileKind, NewInode, RenameFlags};
 
 use crate::dir::entries::{self, Found};
-use crate::dir::namei::{NewInode, ROOM, Seen};
+use crate::dir::namei::{ROOM, Seen};
 use crate::error::Result;
 use crate::mount::draft::Draft;
 use crate::mount::engine::Engine;
@@ -123,8 +123,7 @@ impl Draft<'_, '_> {
     fn put_whiteout(&mut self, dir: Ino, name: Found) -> Step<()> {
         let kind = FileKind::CharDevice;
         let creator = Creator::default();
-        let white =
-            self.make_inode(dir, &NewInode { kind, perm: 0, rdev: 0, target: b"", creator })?;
+        let white = self.make_inode(dir, &NewInode::plain(kind, 0, creator))?;
         self.note_more();
         self.mark_mixed(white);
         self.set_entry(dir, name, white, kind)?;

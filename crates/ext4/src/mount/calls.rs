@@ -1,13 +1,12 @@
 //! What a mounted ext4 answers to POSIX.
 
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Seek,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, NewInode, RenameFlags, Seek,
     SetAttr, StatFs, XattrMode,
 };
 
 use crate::dir::entries;
 use crate::dir::list::{Listed, emit_all, list};
-use crate::dir::namei::NewInode;
 use crate::error::Result;
 use crate::inode::symlink::target;
 use crate::mount::draft::ino as narrow;
@@ -47,12 +46,6 @@ impl Ext4 {
             self.engine.inodes.own(parent.into()).names.insert(parent, name, found, changes);
         }
         Ok(found)
-    }
-
-    fn make(&self, parent: Ino, name: &[u8], new: NewInode<'_>) -> vfs::Result<Attr> {
-        let attr = self.engine.make(narrow(parent)?, name, new)?;
-        self.names_changed(parent)?;
-        Ok(attr)
     }
 
     /// Writes back what is about to replace another file (`auto_da_alloc`).
@@ -137,41 +130,13 @@ impl FileSystem for Ext4 {
         Ok(self.engine.attr(ino)?)
     }
 
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        creator: Creator,
-    ) -> vfs::Result<Attr> {
-        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
-            return Err(Errno::INVAL.into());
-        }
-        self.make(parent, name, NewInode { kind, perm, rdev, target: b"", creator })
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> vfs::Result<Attr> {
-        let kind = FileKind::Directory;
-        self.make(parent, name, NewInode { kind, perm, rdev: 0, target: b"", creator })
-    }
-
-    fn symlink(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        target: &[u8],
-        creator: Creator,
-    ) -> vfs::Result<Attr> {
-        if target.is_empty() {
-            return Err(Errno::NOENT.into());
-        }
-        if target.len() > symlink_max(&self.engine.sb) {
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> vfs::Result<Attr> {
+        if new.target.len() > symlink_max(&self.engine.sb) {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let kind = FileKind::Symlink;
-        self.make(parent, name, NewInode { kind, perm: 0o777, rdev: 0, target, creator })
+        let attr = self.engine.make(narrow(parent)?, name, new)?;
+        self.names_changed(parent)?;
+        Ok(attr)
     }
 
     fn readlink(&self, ino: Ino) -> vfs::Result<Vec<u8>> {

@@ -11,14 +11,13 @@ use vfs::kind::{
     self, Checked, Habits, Ioctl, Label, Promise, Recovery, Result, Technique, Witness,
 };
 use vfs::record::Record;
-use vfs::{Attr, Creator, FileKind, FileSystem, Ino, Timespec};
+use vfs::{Attr, Creator, FileKind, FileSystem, Ino, NewInode, Timespec};
 
 use super::draft::ino as narrow;
 use super::ioctl::ioctl;
 use super::options::all_faults;
 use super::{Ext4, MountOptions, dump, status};
 use crate::check;
-use crate::dir::namei::NewInode;
 use crate::error::Error;
 use crate::offline::mkfs::{self, MkfsOptions};
 use crate::offline::{label, superblock};
@@ -252,7 +251,7 @@ impl kind::Volume for Ext4 {
     }
 
     fn tmpfile(&self, parent: Ino, perm: u16, creator: Creator) -> vfs::Result<Attr> {
-        let new = NewInode { kind: FileKind::Regular, perm, rdev: 0, target: b"", creator };
+        let new = NewInode::plain(FileKind::Regular, perm, creator);
         Ok(self.engine.make_nameless(narrow(parent)?, new)?)
     }
 

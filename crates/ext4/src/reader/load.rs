@@ -51,7 +51,7 @@ pub(crate) fn open(drive: Arc<dyn Drive>, cache: u64) -> Result<Reader> {
 
 /// Fails if the volume is larger than its drive.
 pub(crate) fn check_fits(sb: &Superblock, queue: &BlockQueue) -> Result<()> {
-    let volume = sb.blocks * u64::from(sb.block_size);
+    let volume = sb.blocks.saturating_mul(sb.block_size.into());
     let drive = queue.identify().blocks.saturating_mul(drive::BLOCK_SIZE as u64);
     if volume > drive { Err(Error::Truncated { volume, drive, unit: "bytes" }) } else { Ok(()) }
 }

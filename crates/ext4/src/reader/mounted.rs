@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use vfs::kind::{PageAt, Recovery, Volume};
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Gate, Ino, Look,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Gate, Ino, Look, NewInode,
     RenameFlags, Result, Seek, SetAttr, StatFs, XattrMode,
 };
 
@@ -75,9 +75,7 @@ macro_rules! refused {
 
 impl FileSystem for Mounted {
     refused! {
-        fn mkdir(&self, Ino, &[u8], u16, Creator) -> Result<Attr>;
-        fn symlink(&self, Ino, &[u8], &[u8], Creator) -> Result<Attr>;
-        fn mknod(&self, Ino, &[u8], FileKind, u16, u64, Creator) -> Result<Attr>;
+        fn make(&self, Ino, &[u8], &NewInode<'_>) -> Result<Attr>;
         fn link(&self, Ino, Ino, &[u8]) -> Result<Attr>;
         fn unlink(&self, Ino, &[u8]) -> Result<()>;
         fn rmdir(&self, Ino, &[u8]) -> Result<()>;

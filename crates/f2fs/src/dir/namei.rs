@@ -358,10 +358,8 @@ impl Engine {
 
     /// Makes a symbolic link.
     pub(crate) fn symlink(&mut self, new: &NewInode<'_>, target: &[u8]) -> Result<Nid> {
-        match target.len() {
-            0 => return Err(Errno::NOENT.into()),
-            1..=SYMLINK_MAX => {}
-            _ => return Err(Errno::NAMETOOLONG.into()),
+        if target.len() > SYMLINK_MAX {
+            return Err(Errno::NAMETOOLONG.into());
         }
         let ino = self.make(new)?;
         if let Err(error) = self.write_file(ino, Write::new(0, target)) {

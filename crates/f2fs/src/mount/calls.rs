@@ -2,8 +2,8 @@
 
 use vfs::file::Write;
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Health, Ino, RenameFlags,
-    Seek, SetAttr, StatFs, WriteBack, XattrMode,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Health, Ino, RenameFlags, Seek,
+    SetAttr, StatFs, WriteBack, XattrMode,
 };
 
 use crate::F2fs;
@@ -121,15 +121,6 @@ impl F2fs {
         }
     }
 
-    fn make(&self, new: &NewInode<'_>) -> vfs::Result<Attr> {
-        if let Some(attr) = self.make_beside(new)? {
-            return Ok(attr);
-        }
-        let mut volume = self.change()?;
-        let ino = volume.make(new)?;
-        self.attr_of(&mut volume, ino)
-    }
-
     pub(crate) fn attr_of(&self, volume: &mut Engine, ino: Nid) -> vfs::Result<Attr> {
         Ok(volume.attr(ino)?)
     }
@@ -157,37 +148,19 @@ impl FileSystem for F2fs {
         self.attr_of(&mut volume, ino)
     }
 
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        creator: Creator,
-    ) -> vfs::Result<Attr> {
-        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
-            return Err(Errno::INVAL.into());
+    fn make(&self, parent: Ino, name: &[u8], new: &vfs::NewInode<'_>) -> vfs::Result<Attr> {
+        let vfs::NewInode { kind, perm, rdev, target, creator } = *new;
+        let new = NewInode { parent: nid(parent)?, name, kind, perm, rdev, creator };
+        if kind != FileKind::Symlink
+            && let Some(attr) = self.make_beside(&new)?
+        {
+            return Ok(attr);
         }
-        self.make(&NewInode { parent: nid(parent)?, name, kind, perm, rdev, creator })
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> vfs::Result<Attr> {
-        let (parent, kind) = (nid(parent)?, FileKind::Directory);
-        self.make(&NewInode { parent, name, kind, perm, rdev: 0, creator })
-    }
-
-    fn symlink(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        target: &[u8],
-        creator: Creator,
-    ) -> vfs::Result<Attr> {
         let mut volume = self.change()?;
-        let (parent, kind) = (nid(parent)?, FileKind::Symlink);
-        let new = NewInode { parent, name, kind, perm: 0o777, rdev: 0, creator };
-        let ino = volume.symlink(&new, target)?;
+        let ino = match kind {
+            FileKind::Symlink => volume.symlink(&new, target)?,
+            _ => volume.make(&new)?,
+        };
         self.attr_of(&mut volume, ino)
     }
 

@@ -12,8 +12,8 @@ use drive::{BLOCK_SIZE, Block, Blocks, Command, Drive, Output, ZoneAction, ZoneK
 use f2fs::technique;
 use vfs::kind::{self, Checked, Format, Label, Recovery, Technique, Volume};
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, RenameFlags,
-    Seek, SetAttr, StatFs, Timespec, XattrMode,
+    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, MemFs, NewInode,
+    RenameFlags, Seek, SetAttr, StatFs, Timespec, XattrMode,
 };
 
 const MAGIC: u64 = 0x5354_5241_4e44_4c4e;
@@ -300,11 +300,7 @@ impl FileSystem for SnapshotFs {
         fn lookup(&self, parent: Ino, name: &[u8]) -> vfs::Result<Attr>;
         fn getattr(&self, ino: Ino) -> vfs::Result<Attr>;
         fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr>;
-        fn mknod(&self, parent: Ino, name: &[u8], kind: FileKind, perm: u16, rdev: u64,
-            creator: Creator) -> vfs::Result<Attr>;
-        fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, who: Creator) -> vfs::Result<Attr>;
-        fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], who: Creator)
-            -> vfs::Result<Attr>;
+        fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> vfs::Result<Attr>;
         fn readlink(&self, ino: Ino) -> vfs::Result<Vec<u8>>;
         fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> vfs::Result<Attr>;
         fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()>;

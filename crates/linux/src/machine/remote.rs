@@ -13,7 +13,7 @@ use drive::{BLOCK_SIZE, Block};
 use vfs::kind::{PageAt, Recovery, Volume};
 use vfs::ops::Op;
 use vfs::{
-    Attr, Creator, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, InodeFlags,
+    Attr, DirEntry, Errno, Error, FallocateMode, FileKind, FileSystem, Ino, InodeFlags, NewInode,
     RenameFlags, Result, Seek, SetAttr, StatFs, Timespec, XattrMode,
 };
 
@@ -231,31 +231,15 @@ impl FileSystem for Remote {
         self.getattr(ino)
     }
 
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        _creator: Creator,
-    ) -> Result<Attr> {
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+        let NewInode { kind, perm, rdev, target, .. } = *new;
         let path = self.child(parent, name)?;
         self.apply(&match kind {
             FileKind::Regular => Op::Create { path, perm },
             FileKind::Directory => Op::Mkdir { path, perm },
-            kind => Op::Mknod { path, kind, perm, rdev },
+            FileKind::Symlink => Op::Symlink { path, target: text(target)? },
+            _ => Op::Mknod { path, kind, perm, rdev },
         })?;
-        self.learn(parent, name)
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
-        self.mknod(parent, name, FileKind::Directory, perm, 0, creator)
-    }
-
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], _: Creator) -> Result<Attr> {
-        let target = text(target)?;
-        self.apply(&Op::Symlink { path: self.child(parent, name)?, target })?;
         self.learn(parent, name)
     }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vfs::{Attr, Creator, Errno, FileKind, Ino, Result, check_name};
+use vfs::{Attr, Creator, Errno, FileKind, Ino, NewInode, Result, check_name};
 use zerocopy::IntoBytes;
 
 use crate::alloc::Taken;
@@ -25,17 +25,6 @@ use crate::ondisk::superblock::Design;
 use crate::ondisk::{BLOCK, Corrupt};
 
 const SET_GID: u16 = 0o2000;
-
-/// What a new inode is.
-#[derive(Clone, Copy)]
-pub(crate) struct New<'a> {
-    pub(crate) kind: FileKind,
-    pub(crate) perm: u16,
-    pub(crate) rdev: u64,
-    /// Of a symbolic link.
-    pub(crate) target: &'a [u8],
-    pub(crate) creator: Creator,
-}
 
 /// An inode that is about to be made.
 struct Draft<'a> {
@@ -180,7 +169,7 @@ impl Inode {
 
 impl Pmfs {
     /// Makes an inode with one name.
-    pub(crate) fn make(&self, parent: Ino, name: &[u8], new: New<'_>) -> Result<Attr> {
+    pub(crate) fn make_named(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
         let node = self.node(parent)?;
         let mut dir = node.lock.write();
         dir.check_free(parent, name)?;
@@ -189,7 +178,7 @@ impl Pmfs {
             dir.check_links()?;
         }
         let ino = self.numbers.take().ok_or(Errno::NOSPC)?;
-        let made = self.make_inode(&mut dir, parent, name, ino, &new);
+        let made = self.make_inode(&mut dir, parent, name, ino, new);
         made.inspect_err(|_| self.numbers.give(ino))
     }
 
@@ -199,7 +188,7 @@ impl Pmfs {
         parent: Ino,
         name: &[u8],
         ino: Ino,
-        new: &New<'_>,
+        new: &NewInode<'_>,
     ) -> Result<Attr> {
         let is_dir = new.kind == FileKind::Directory;
         let mut change = Change::new(&*self.pm);
@@ -223,7 +212,7 @@ impl Pmfs {
         let dir = node.lock.read();
         dir.check_dir()?;
         let ino = self.numbers.take().ok_or(Errno::NOSPC)?;
-        let new = New { kind: FileKind::Regular, perm, rdev: 0, target: &[], creator };
+        let new = NewInode::plain(FileKind::Regular, perm, creator);
         let mut change = Change::new(&*self.pm);
         let draft = self.draft(&mut change, &dir, parent, ino, &new);
         let mut draft = draft.inspect_err(|_| self.numbers.give(ino))?;
@@ -243,11 +232,11 @@ impl Pmfs {
         dir: &Inode,
         parent: Ino,
         ino: Ino,
-        new: &New<'_>,
+        new: &NewInode<'_>,
     ) -> Result<Draft<'_>> {
         let at = self.layout.inode_at(ino).ok_or(Errno::NOSPC)?;
         let (xattrs, perm) = self.inherited(dir, new.kind, new.perm)?;
-        let mut raw = self.new_raw(at, dir, parent, &New { perm, ..*new });
+        let mut raw = self.new_raw(at, dir, parent, &NewInode { perm, ..*new });
         let target = match new.target {
             [] => None,
             _ => Some(self.space.take_run(1).ok_or(Errno::NOSPC)?),
@@ -266,7 +255,7 @@ impl Pmfs {
 
     /// The attributes of a new inode. In a set-group-ID directory it gets the directory's group,
     /// and a new directory the bit as well.
-    fn new_raw(&self, at: u64, dir: &Inode, parent: Ino, new: &New<'_>) -> RawInode {
+    fn new_raw(&self, at: u64, dir: &Inode, parent: Ino, new: &NewInode<'_>) -> RawInode {
         let is_dir = new.kind == FileKind::Directory;
         let generation = read_raw(&*self.pm, at).generation.get().wrapping_add(1);
         let mut raw = RawInode::free(generation);

@@ -3,13 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Result,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, NewInode, RenameFlags, Result,
     Seek, SetAttr, StatFs, XattrMode,
 };
 
 use super::{Pmfs, ROOT, mark};
 use crate::commit::Change;
-use crate::dir::names::New;
 use crate::inode::node::Inode;
 use crate::ondisk::BLOCK;
 use crate::ondisk::superblock::CLEAN;
@@ -112,40 +111,9 @@ impl FileSystem for Pmfs {
         Ok(inode.attr(ino)?)
     }
 
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        creator: Creator,
-    ) -> Result<Attr> {
-        let rdev = match kind {
-            FileKind::Directory => return Err(Errno::PERM.into()),
-            FileKind::Symlink => return Err(Errno::INVAL.into()),
-            FileKind::CharDevice | FileKind::BlockDevice => rdev,
-            FileKind::Regular | FileKind::Fifo | FileKind::Socket => 0,
-        };
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
         let _gate = self.change()?;
-        self.make(parent, name, New { kind, perm, rdev, target: &[], creator })
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
-        let _gate = self.change()?;
-        let kind = FileKind::Directory;
-        self.make(parent, name, New { kind, perm, rdev: 0, target: &[], creator })
-    }
-
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr> {
-        match target.len() {
-            0 => return Err(Errno::NOENT.into()),
-            vfs::path::PATH_MAX.. => return Err(Errno::NAMETOOLONG.into()),
-            _ => {}
-        }
-        let _gate = self.change()?;
-        let kind = FileKind::Symlink;
-        self.make(parent, name, New { kind, perm: 0o777, rdev: 0, target, creator })
+        self.make_named(parent, name, new)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {

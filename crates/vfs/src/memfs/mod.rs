@@ -19,7 +19,7 @@ use cores::{Mutex, MutexGuard, Rank};
 use crate::kind::{PageAt, Recovery, Volume};
 use crate::path::NAME_MAX;
 use crate::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Result,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, NewInode, RenameFlags, Result,
     Seek, SetAttr, StatFs, XattrMode,
 };
 use data::BLOCK;
@@ -121,35 +121,15 @@ impl FileSystem for MemFs {
         state.attr(ino)
     }
 
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        creator: Creator,
-    ) -> Result<Attr> {
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+        let (kind, rdev) = (new.kind, new.rdev);
         let body = match kind {
-            FileKind::Directory => return Err(Errno::PERM.into()),
-            FileKind::Symlink => return Err(Errno::INVAL.into()),
+            FileKind::Directory => Body::Dir(node::Dir::new(parent)),
+            FileKind::Symlink => Body::Link(new.target.to_vec()),
             FileKind::Regular => Body::File(data::FileData::default()),
-            FileKind::CharDevice | FileKind::BlockDevice => Body::Device { kind, rdev },
-            FileKind::Fifo | FileKind::Socket => Body::Device { kind, rdev: 0 },
+            _ => Body::Device { kind, rdev },
         };
-        self.state()?.make(parent, name, body, perm, creator)
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
-        self.state()?.make(parent, name, Body::Dir(node::Dir::new(parent)), perm, creator)
-    }
-
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr> {
-        match target.len() {
-            0 => Err(Errno::NOENT.into()),
-            crate::path::PATH_MAX.. => Err(Errno::NAMETOOLONG.into()),
-            _ => self.state()?.make(parent, name, Body::Link(target.to_vec()), 0o777, creator),
-        }
+        self.state()?.make(parent, name, body, new.perm, new.creator)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use vfs::kind::Volume;
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Result,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, NewInode, RenameFlags, Result,
     Seek, SetAttr, StatFs, XattrMode,
 };
 
@@ -45,7 +45,7 @@ impl Harness {
     }
 
     /// Calls the volume to make an inode.
-    fn make(
+    fn made(
         &self,
         parent: Ino,
         name: &[u8],
@@ -129,38 +129,16 @@ impl FileSystem for Harness {
         Ok(self.attr(attr))
     }
 
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        creator: Creator,
-    ) -> Result<Attr> {
-        let make = || {
-            self.make(parent, name, |volume| volume.mknod(parent, name, kind, perm, rdev, creator))
-        };
-        match kind {
-            FileKind::Regular => self.observed(Call::Create, At::Name(parent, name), None, make),
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+        let make = || self.made(parent, name, |volume| volume.make(parent, name, new));
+        let at = At::Name(parent, name);
+        match new.kind {
+            FileKind::Regular => self.observed(Call::Create, at, None, make),
+            FileKind::Symlink => {
+                self.observed(Call::Symlink, At::Target(new.target, (parent, name)), None, make)
+            }
             _ => make(),
         }
-    }
-
-    fn create(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
-        self.observed(Call::Create, At::Name(parent, name), None, || {
-            self.make(parent, name, |volume| volume.create(parent, name, perm, creator))
-        })
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
-        self.make(parent, name, |volume| volume.mkdir(parent, name, perm, creator))
-    }
-
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr> {
-        self.observed(Call::Symlink, At::Target(target, (parent, name)), None, || {
-            self.make(parent, name, |volume| volume.symlink(parent, name, target, creator))
-        })
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -170,7 +148,7 @@ impl FileSystem for Harness {
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.observed(Call::Link, At::Linked(ino, (parent, name)), None, || {
             self.notes.lock().enter(ino)?;
-            self.make(parent, name, |volume| volume.link(ino, parent, name))
+            self.made(parent, name, |volume| volume.link(ino, parent, name))
         })
     }
 

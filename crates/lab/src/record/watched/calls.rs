@@ -2,7 +2,7 @@
 
 use vfs::ops::Op;
 use vfs::{
-    Attr, Creator, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, RenameFlags, Result,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, NewInode, RenameFlags, Result,
     Seek, SetAttr, StatFs, XattrMode,
 };
 
@@ -37,41 +37,20 @@ impl FileSystem for Watched {
         Ok(attr)
     }
 
-    fn mknod(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        kind: FileKind,
-        perm: u16,
-        rdev: u64,
-        creator: Creator,
-    ) -> Result<Attr> {
-        if !matches!(kind, FileKind::Regular | FileKind::Fifo | FileKind::Socket) {
+    fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> Result<Attr> {
+        let NewInode { kind, perm, rdev, target, .. } = *new;
+        if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) {
             return Err(Errno::PERM.into());
         }
         let mut noted = self.noted();
-        let path = noted.child(parent, name)?;
-        let attr = self.fs.mknod(parent, name, kind, perm, rdev, creator)?;
-        noted.made(attr.ino, &path, false, |path| match kind {
+        let (path, target) = (noted.child(parent, name)?, text(target)?);
+        let attr = self.fs.make(parent, name, new)?;
+        noted.made(attr.ino, &path, kind == FileKind::Directory, |path| match kind {
             FileKind::Regular => Op::Create { path, perm },
+            FileKind::Directory => Op::Mkdir { path, perm },
+            FileKind::Symlink => Op::Symlink { target, path },
             _ => Op::Mknod { path, kind, perm, rdev },
         });
-        Ok(attr)
-    }
-
-    fn mkdir(&self, parent: Ino, name: &[u8], perm: u16, creator: Creator) -> Result<Attr> {
-        let mut noted = self.noted();
-        let path = noted.child(parent, name)?;
-        let attr = self.fs.mkdir(parent, name, perm, creator)?;
-        noted.made(attr.ino, &path, true, |path| Op::Mkdir { path, perm });
-        Ok(attr)
-    }
-
-    fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], creator: Creator) -> Result<Attr> {
-        let mut noted = self.noted();
-        let (path, to) = (noted.child(parent, name)?, text(target)?);
-        let attr = self.fs.symlink(parent, name, target, creator)?;
-        noted.made(attr.ino, &path, false, |path| Op::Symlink { target: to, path });
         Ok(attr)
     }
 

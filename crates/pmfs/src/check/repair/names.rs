@@ -5,10 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vfs::{Creator, Errno, FileKind, Ino, Result};
+use vfs::{Creator, Errno, FileKind, Ino, NewInode, Result};
 
 use crate::commit::Change;
-use crate::dir::names::New;
 use crate::inode::node::{Inode, Node};
 use crate::mount::{Pmfs, ROOT};
 
@@ -192,9 +191,8 @@ impl Names<'_> {
             Err(error) if error.errno() != Errno::NOENT => return Err(error),
             Err(_) => {}
         }
-        let (kind, creator) = (FileKind::Directory, Creator::default());
-        let new = New { kind, perm: 0o700, rdev: 0, target: &[], creator };
-        let ino = self.fs.make(ROOT, LOST_FOUND, new)?.ino;
+        let new = NewInode::plain(FileKind::Directory, 0o700, Creator::default());
+        let ino = self.fs.make_named(ROOT, LOST_FOUND, &new)?.ino;
         self.add(ino, self.fs.node(ino)?)?;
         self.counts.insert(ino, 1);
         self.homes.insert(ino, (ROOT, LOST_FOUND.to_vec()));
