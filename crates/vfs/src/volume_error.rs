@@ -23,7 +23,10 @@ pub enum VolumeError {
         feature: Box<str>,
     },
     /// The volume is larger than its drive: no part of it can be relied on.
-    #[error("the volume has {volume} {unit}, the drive only {drive}: it is truncated{}", self.advice())]
+    #[error(
+        "the volume has {volume} {unit}, the drive only {drive}: it is truncated{}",
+        part_of_block(*volume, *drive, unit)
+    )]
     Truncated {
         /// The end of the volume.
         volume: u64,
@@ -50,6 +53,15 @@ pub enum VolumeError {
     /// A plain errno, as POSIX asks for.
     #[error("{0}")]
     Posix(Errno),
+}
+
+/// What helps if only a part of the drive's last block is missing, which it has no use for: small
+/// blocks of the file system may end there.
+fn part_of_block(volume: u64, drive: u64, unit: &str) -> &'static str {
+    match unit == "bytes" && volume.saturating_sub(drive) < drive::BLOCK_SIZE as u64 {
+        true => "; a drive has whole blocks of 4096: 'truncate -s %4096 FILE' makes an image so",
+        false => "",
+    }
 }
 
 impl VolumeError {
@@ -81,19 +93,6 @@ impl VolumeError {
     #[cold]
     pub fn usage(message: impl ToString) -> Self {
         Self::Usage(message.to_string().into())
-    }
-
-    /// What helps if only a part of the drive's last block is missing, which it has no use for:
-    /// small blocks of the file system may end there.
-    fn advice(&self) -> &'static str {
-        match self {
-            Self::Truncated { volume, drive, unit: "bytes" }
-                if volume.saturating_sub(*drive) < drive::BLOCK_SIZE as u64 =>
-            {
-                "; a drive has whole blocks of 4096: 'truncate -s %4096 FILE' makes an image so"
-            }
-            _ => "",
-        }
     }
 
     /// The number that a system call would return.

@@ -10,6 +10,7 @@ use crate::dir::list::{Listed, emit_all, list};
 use crate::error::Result;
 use crate::inode::symlink::target;
 use crate::mount::draft::ino as narrow;
+use crate::mount::engine::Engine;
 use crate::mount::fs::Ext4;
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{NAME_MAX, ROOT_INO};
@@ -96,8 +97,9 @@ impl Ext4 {
         })
     }
 
-    fn check_usable(&self) -> vfs::Result<()> {
-        Ok(self.engine.check_usable()?)
+    fn usable(&self) -> vfs::Result<&Engine> {
+        self.engine.check_usable()?;
+        Ok(&self.engine)
     }
 }
 
@@ -107,14 +109,12 @@ impl FileSystem for Ext4 {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
-        self.check_usable()?;
-        let ino = self.find(narrow(parent)?, name)?;
-        Ok(self.engine.attr(ino)?)
+        let engine = self.usable()?;
+        Ok(engine.attr(self.find(narrow(parent)?, name)?)?)
     }
 
     fn getattr(&self, ino: Ino) -> vfs::Result<Attr> {
-        self.check_usable()?;
-        Ok(self.engine.attr(narrow(ino)?)?)
+        Ok(self.usable()?.attr(narrow(ino)?)?)
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr> {
@@ -140,8 +140,7 @@ impl FileSystem for Ext4 {
     }
 
     fn readlink(&self, ino: Ino) -> vfs::Result<Vec<u8>> {
-        self.check_usable()?;
-        let (number, engine) = (narrow(ino)?, &*self.engine);
+        let (number, engine) = (narrow(ino)?, self.usable()?);
         Ok(engine.look(ino, |shard| target(engine, &shard.inode(number)?.inode))?)
     }
 
@@ -184,9 +183,7 @@ impl FileSystem for Ext4 {
     }
 
     fn open(&self, ino: Ino) -> vfs::Result<()> {
-        let number = narrow(ino)?;
-        self.check_usable()?;
-        let engine = &*self.engine;
+        let (number, engine) = (narrow(ino)?, self.usable()?);
         let opened = engine.look(ino, |shard| {
             let links = shard.inode(number)?.inode.links();
             if links == 0 && !engine.opens.is_open(ino) {
@@ -213,8 +210,7 @@ impl FileSystem for Ext4 {
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
-        self.check_usable()?;
-        let engine = &self.engine;
+        let engine = self.usable()?;
         Ok(engine.heed(engine.read_file(narrow(ino)?, offset, buf))?)
     }
 
@@ -223,8 +219,7 @@ impl FileSystem for Ext4 {
     }
 
     fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
-        self.check_usable()?;
-        Ok(self.engine.read_direct(narrow(ino)?, offset, buf)?)
+        Ok(self.usable()?.read_direct(narrow(ino)?, offset, buf)?)
     }
 
     fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
@@ -240,8 +235,7 @@ impl FileSystem for Ext4 {
     }
 
     fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> vfs::Result<u64> {
-        self.check_usable()?;
-        Ok(self.engine.seek(narrow(ino)?, offset, seek)?)
+        Ok(self.usable()?.seek(narrow(ino)?, offset, seek)?)
     }
 
     fn readdir(
@@ -250,14 +244,13 @@ impl FileSystem for Ext4 {
         from: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> vfs::Result<()> {
-        self.check_usable()?;
+        self.usable()?;
         let ino = narrow(ino)?;
         Ok(emit_all(from, emit, |from| self.entries(ino, from))?)
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<Vec<u8>> {
-        self.check_usable()?;
-        Ok(self.engine.get_xattr(narrow(ino)?, name)?)
+        Ok(self.usable()?.get_xattr(narrow(ino)?, name)?)
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> vfs::Result<()> {
@@ -265,8 +258,7 @@ impl FileSystem for Ext4 {
     }
 
     fn listxattr(&self, ino: Ino) -> vfs::Result<Vec<Vec<u8>>> {
-        self.check_usable()?;
-        Ok(self.engine.list_xattrs(narrow(ino)?)?)
+        Ok(self.usable()?.list_xattrs(narrow(ino)?)?)
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<()> {
@@ -274,8 +266,7 @@ impl FileSystem for Ext4 {
     }
 
     fn statfs(&self) -> vfs::Result<StatFs> {
-        self.check_usable()?;
-        let engine = &self.engine;
+        let engine = self.usable()?;
         let free = engine.room.left();
         Ok(StatFs {
             block_size: engine.sb.block_size,
@@ -289,8 +280,7 @@ impl FileSystem for Ext4 {
     }
 
     fn sync(&self) -> vfs::Result<()> {
-        self.check_usable()?;
-        Ok(self.engine.sync_all()?)
+        Ok(self.usable()?.sync_all()?)
     }
 
     fn unmount(&self) -> vfs::Result<()> {
