@@ -29,8 +29,9 @@ use crate::mount::inject::Inject;
 use crate::mount::journal::{Client, Committed, Handle, Journal};
 use crate::mount::options::{Alloc, DataMode, Linux, MountOptions, OnError};
 use crate::mount::want::{Halt, Step, Want};
+use crate::ondisk::checksum::compare;
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Group, Ino, bitmap};
+use crate::ondisk::{FsBlock, Group, Ino};
 
 /// All state of a mounted volume.
 pub(crate) struct Engine {
@@ -369,13 +370,8 @@ impl Engine {
     }
 
     fn check_bitmap(&self, block: &Block, count: u32, stored: u32, at: FsBlock) -> Result<()> {
-        let Some(seed) = self.sb.checksums.seed() else { return Ok(()) };
-        let kept = if self.sb.desc_size >= 64 { !0 } else { 0xffff };
-        let right = bitmap::checksum(seed, &block[..], count) & kept;
-        if stored & kept == right {
-            return Ok(());
-        }
-        Err(Error::checksum("bitmap checksum", at, stored, right))
+        let (found, right) = self.sb.bitmap_checksums(&block[..], count, stored);
+        compare("bitmap checksum", at, found, right)
     }
 
     fn fetch_pages(&self, miss: file::Miss<vfs::Ino>) -> Result<()> {

@@ -1,7 +1,8 @@
 //! CRC-32C as ext4 and JBD2 use it, the CRC-16 of `uninit_bg`, and what a volume's checksums start
 //! from.
 
-use super::Ino;
+use super::{FsBlock, Ino};
+use crate::error::{Error, Result};
 
 /// `ext4_chksum`: CRC-32C that continues from `state`, inverting neither at the start nor the end.
 pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
@@ -10,14 +11,14 @@ pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
 
 /// `crc16` of the kernel (polynomial 0x8005, reflected), which continues from `state`.
 pub fn crc16(state: u16, bytes: &[u8]) -> u16 {
-    bytes.iter().fold(state, |crc, byte| {
-        (0..8).fold(
-            crc ^ u16::from(*byte),
-            |crc, _| {
-                if crc & 1 == 1 { crc >> 1 ^ 0xa001 } else { crc >> 1 }
-            },
-        )
-    })
+    let shift = |crc: u16, _| if crc & 1 == 1 { crc >> 1 ^ 0xa001 } else { crc >> 1 };
+    bytes.iter().fold(state, |crc, byte| (0..8).fold(crc ^ u16::from(*byte), shift))
+}
+
+/// Fails unless the checksum that was found in a `field`, read from block `at`, is the right one.
+#[inline]
+pub(crate) fn compare(field: &'static str, at: FsBlock, found: u32, right: u32) -> Result<()> {
+    if found == right { Ok(()) } else { Err(Error::checksum(field, at, found, right)) }
 }
 
 /// What a volume protects with checksums, and what they start from.

@@ -8,7 +8,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
+use super::checksum::{compare, crc32c};
 use super::{FsBlock, Ino};
 use crate::error::{Error, Result};
 
@@ -178,10 +178,7 @@ pub fn verify(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
         return Err(Error::corrupt("dirent_tail", at, "none", "a tail with a checksum"));
     };
     let right = crc32c(seed, &block[..block.len() - TAIL]);
-    match tail.checksum.get() {
-        found if found == right => Ok(()),
-        found => Err(Error::checksum("dirent_tail.det_checksum", at, found, right)),
-    }
+    compare("dirent_tail.det_checksum", at, tail.checksum.get(), right)
 }
 
 #[cfg(test)]

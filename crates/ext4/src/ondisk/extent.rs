@@ -3,11 +3,13 @@
 //! The root is the inode's `i_block`, 60 bytes; every other node fills a block, with a checksum
 //! behind its last slot.
 
+use std::ops::Range;
+
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
-use super::{FileBlock, FsBlock};
+use super::checksum::{compare, crc32c};
+use super::{FileBlock, FsBlock, ensure, le32};
 use crate::error::{Error, Result};
 
 /// `EXT4_EXT_MAGIC`.
@@ -85,6 +87,29 @@ impl Extent {
     /// The block behind its last one. It may be 2^32.
     pub fn end(&self) -> u64 {
         u64::from(self.block) + u64::from(self.len)
+    }
+
+    /// Its blocks of the file.
+    pub fn range(&self) -> Range<u64> {
+        self.block.into()..self.end()
+    }
+
+    /// Its blocks of the volume.
+    pub fn home(&self) -> Range<FsBlock> {
+        self.start..self.start + u64::from(self.len)
+    }
+
+    /// Where block `index` of the file is, if it is one of these.
+    pub fn at(&self, index: u64) -> Option<FsBlock> {
+        self.range().contains(&index).then(|| self.start + (index - u64::from(self.block)))
+    }
+
+    /// What it has of blocks `range` of the file. The two have at least one in common.
+    #[must_use]
+    pub fn part(&self, range: Range<u64>) -> Self {
+        let (block, end) = (range.start.max(self.block.into()), range.end.min(self.end()));
+        let start = self.start + (block - u64::from(self.block));
+        Self { block: block as FileBlock, len: (end - block) as u32, start, ..*self }
     }
 }
 
@@ -169,23 +194,19 @@ impl<'a> Node<'a> {
     /// The node in `bytes` (`i_block` or a block), read from block `at`. `depth` is what its parent
     /// says; `None` for a root.
     pub fn parse(bytes: &'a [u8], depth: Option<u16>, at: FsBlock) -> Result<Self> {
-        let corrupt = |field, found: u16, allowed: &str| Error::corrupt(field, at, found, allowed);
-        let (header, rest) = RawHeader::ref_from_prefix(bytes)
-            .map_err(|_| corrupt("extent_header", bytes.len() as u16, "12 bytes or more"))?;
-        if header.magic.get() != MAGIC {
-            return Err(corrupt("extent_header.eh_magic", header.magic.get(), "0xf30a"));
-        }
-        let found = header.depth.get();
-        if depth.is_some_and(|depth| depth != found) || found > DEPTH_MAX {
-            return Err(corrupt("extent_header.eh_depth", found, "one less than above, up to 5"));
-        }
+        let (header, rest) = RawHeader::ref_from_prefix(bytes).map_err(|_| {
+            Error::corrupt("extent_header", at, bytes.len() as u16, "12 bytes or more")
+        })?;
+        let magic = header.magic.get();
+        ensure(magic == MAGIC, "extent_header.eh_magic", at, magic, "0xf30a")?;
+        let (found, allowed) = (header.depth.get(), "one less than above, up to 5");
+        let fits = depth.is_none_or(|depth| depth == found) && found <= DEPTH_MAX;
+        ensure(fits, "extent_header.eh_depth", at, found, allowed)?;
         let (entries, max) = (header.entries.get(), header.max.get());
-        if max == 0 || usize::from(max) > rest.len() / SLOT {
-            return Err(corrupt("extent_header.eh_max", max, "as many as there is room for"));
-        }
-        if entries > max || (entries == 0 && found > 0) {
-            return Err(corrupt("extent_header.eh_entries", entries, "1 (0 in a leaf) to eh_max"));
-        }
+        let fits = (1..=rest.len() / SLOT).contains(&max.into());
+        ensure(fits, "extent_header.eh_max", at, max, "as many as there is room for")?;
+        let fits = entries <= max && (entries > 0 || found == 0);
+        ensure(fits, "extent_header.eh_entries", at, entries, "1 (0 in a leaf) to eh_max")?;
         let node = Self { depth: found, slots: &rest[..usize::from(entries) * SLOT] };
         node.check_order(at)?;
         Ok(node)
@@ -205,9 +226,7 @@ impl<'a> Node<'a> {
             return Ok(());
         }
         for index in self.indexes() {
-            if u64::from(index.block) < end {
-                return Err(Error::corrupt("extent_idx.ei_block", at, index.block, end));
-            }
+            ensure(u64::from(index.block) >= end, "extent_idx.ei_block", at, index.block, end)?;
             end = u64::from(index.block) + 1;
         }
         Ok(())
@@ -323,11 +342,7 @@ pub fn verify(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
         return Err(Error::corrupt("extent_header.eh_max", at, "no room for a checksum", "less"));
     };
     let right = crc32c(seed, &block[..tail]);
-    match U32::read_from_prefix(&block[tail..]) {
-        Ok((found, _)) if found.get() == right => Ok(()),
-        Ok((found, _)) => Err(Error::checksum("extent_tail.et_checksum", at, found.get(), right)),
-        Err(_) => Err(Error::corrupt("extent_tail", at, "nothing", "4 bytes")),
-    }
+    compare("extent_tail.et_checksum", at, le32(block, tail), right)
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::{Checksums, crc16, crc32c};
+use super::checksum::{Checksums, compare, crc16, crc32c};
 use super::{FsBlock, Group};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// `EXT4_BG_INODE_UNINIT`: inode bitmap and table were never written.
 pub const INODE_UNINIT: u16 = 1;
@@ -49,23 +49,6 @@ pub struct RawGroupDesc {
 const _: () = assert!(size_of::<RawGroupDesc>() == 64);
 const _: () = assert!(std::mem::offset_of!(RawGroupDesc, checksum) == CHECKSUM_AT);
 const _: () = assert!(std::mem::offset_of!(RawGroupDesc, block_bitmap_hi) == 0x20);
-
-/// A field in two halves: its getter and its setter.
-macro_rules! halves {
-    ($($(#[$doc:meta])* $get:ident $set:ident $lo:ident $hi:ident: $value:ty, $half:ty;)*) => {
-        $(
-            $(#[$doc])*
-            pub fn $get(&self) -> $value {
-                <$value>::from(self.$hi.get()) << <$half>::BITS | <$value>::from(self.$lo.get())
-            }
-            $(#[$doc])*
-            pub fn $set(&mut self, value: $value) {
-                self.$lo = (value as $half).into();
-                self.$hi = ((value >> <$half>::BITS) as $half).into();
-            }
-        )*
-    };
-}
 
 impl RawGroupDesc {
     halves! {
@@ -134,12 +117,7 @@ impl RawGroupDesc {
 
     /// Fails if `bg_checksum` is wrong in the descriptor read from block `at`.
     pub fn verify(&self, checksums: Checksums, group: Group, size: u32, at: FsBlock) -> Result<()> {
-        match self.right_checksum(checksums, group, size) {
-            Some(right) if right != self.checksum.get() => {
-                let found = self.checksum.get().into();
-                Err(Error::checksum("group_desc.bg_checksum", at, found, right.into()))
-            }
-            _ => Ok(()),
-        }
+        let Some(right) = self.right_checksum(checksums, group, size) else { return Ok(()) };
+        compare("group_desc.bg_checksum", at, self.checksum.get().into(), right.into())
     }
 }

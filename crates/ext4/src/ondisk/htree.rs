@@ -7,9 +7,9 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
+use super::checksum::{compare, crc32c};
 use super::dirent::RawDirent;
-use super::{FileBlock, FsBlock};
+use super::{FileBlock, FsBlock, ensure, le32};
 use crate::error::{Error, Result};
 
 /// Byte of the root at which its information begins.
@@ -110,18 +110,14 @@ pub fn limit(place: Place, block_size: usize, checksums: bool) -> u16 {
 /// The root's information, read from block `at`. `deepest` is the most levels allowed: 1, or 2 with
 /// the feature `large_dir`.
 pub fn info(block: &[u8], deepest: u8, at: FsBlock) -> Result<RawInfo> {
-    let corrupt = |field, found: u32, allowed: &str| Error::corrupt(field, at, found, allowed);
     let info = block.get(INFO_AT..).and_then(|rest| RawInfo::read_from_prefix(rest).ok());
     let Some((info, _)) = info.filter(|_| Place::of(block) == Some(Place::Root)) else {
-        return Err(corrupt("dx_root", 0, "'.', '..' and 8 bytes of information"));
+        return Err(Error::corrupt("dx_root", at, 0, "'.', '..' and 8 bytes of information"));
     };
-    if info.unused_flags & 1 != 0 {
-        return Err(corrupt("dx_root_info.unused_flags", info.unused_flags.into(), "0"));
-    }
-    if info.indirect_levels > deepest {
-        let found = info.indirect_levels.into();
-        return Err(corrupt("dx_root_info.indirect_levels", found, "1, 2 with large_dir"));
-    }
+    let (flags, levels) = (info.unused_flags, info.indirect_levels);
+    ensure(flags & 1 == 0, "dx_root_info.unused_flags", at, flags, "0")?;
+    let allowed = "1, 2 with large_dir";
+    ensure(levels <= deepest, "dx_root_info.indirect_levels", at, levels, allowed)?;
     Ok(info)
 }
 
@@ -135,28 +131,21 @@ pub struct Node<'a> {
 impl<'a> Node<'a> {
     /// The node in `block`, read from block `at`.
     pub fn parse(block: &'a [u8], place: Place, checksums: bool, at: FsBlock) -> Result<Self> {
-        let corrupt = |field, found: u16, allowed: &str| Error::corrupt(field, at, found, allowed);
-        if Place::of(block) != Some(place) {
-            return Err(corrupt("dx_node.fake", 0, "a record over the whole block"));
-        }
+        let is_node = Place::of(block) == Some(place);
+        ensure(is_node, "dx_node.fake", at, 0, "a record over the whole block")?;
         let rest = &block[place.first()..];
         let (counts, _) = RawCountLimit::ref_from_prefix(rest)
-            .map_err(|_| corrupt("dx_countlimit", 0, "4 bytes"))?;
+            .map_err(|_| Error::corrupt("dx_countlimit", at, 0, "4 bytes"))?;
         let (found, count) = (counts.limit.get(), counts.count.get());
-        if found != limit(place, block.len(), checksums) {
-            return Err(corrupt("dx_countlimit.limit", found, "what there is room for"));
-        }
-        if count == 0 || count > found {
-            return Err(corrupt("dx_countlimit.count", count, "1 to the limit"));
-        }
+        let fits = found == limit(place, block.len(), checksums);
+        ensure(fits, "dx_countlimit.limit", at, found, "what there is room for")?;
+        let fits = (1..=found).contains(&count);
+        ensure(fits, "dx_countlimit.count", at, count, "1 to the limit")?;
         let entries = <[RawEntry]>::ref_from_bytes(&rest[..usize::from(count) * ENTRY])
-            .map_err(|_| corrupt("dx_entry", count, "8 bytes each"))?;
-        let node = Self { entries };
-        let ordered = entries[1..].windows(2).all(|two| two[0].hash.get() <= two[1].hash.get());
-        if !ordered {
-            return Err(corrupt("dx_entry.hash", count, "hashes in order"));
-        }
-        Ok(node)
+            .map_err(|_| Error::corrupt("dx_entry", at, count, "8 bytes each"))?;
+        let ordered = entries[1..].is_sorted_by_key(|entry| entry.hash.get());
+        ensure(ordered, "dx_entry.hash", at, count, "hashes in order")?;
+        Ok(Self { entries })
     }
 
     /// Children; 1 or more.
@@ -235,11 +224,7 @@ pub fn verify(block: &[u8], place: Place, seed: u32, at: FsBlock) -> Result<()> 
     let Some((tail, right)) = right_checksum(block, place, seed) else {
         return Err(Error::corrupt("dx_countlimit", at, "no room for a checksum", "less"));
     };
-    match U32::read_from_prefix(&block[tail..]) {
-        Ok((found, _)) if found.get() == right => Ok(()),
-        Ok((found, _)) => Err(Error::checksum("dx_tail.dt_checksum", at, found.get(), right)),
-        Err(_) => Err(Error::corrupt("dx_tail", at, "nothing", "8 bytes")),
-    }
+    compare("dx_tail.dt_checksum", at, le32(block, tail), right)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! block of such blocks, and one more level (`EXT4_IND_BLOCK` and so on). These blocks have no
 //! checksum.
 
-use super::{FileBlock, FsBlock};
+use super::{FileBlock, FsBlock, le32};
 
 /// Block numbers in the inode.
 pub const DIRECT: u32 = 12;
@@ -60,8 +60,7 @@ impl Path {
 
 /// The number in slot `slot` of `i_block` or of a block; 0 is a hole.
 pub fn number(bytes: &[u8], slot: u32) -> FsBlock {
-    let at = slot as usize * 4;
-    bytes.get(at..at + 4).map_or(0, |n| u32::from_le_bytes([n[0], n[1], n[2], n[3]]).into())
+    le32(bytes, slot as usize * 4).into()
 }
 
 #[cfg(test)]

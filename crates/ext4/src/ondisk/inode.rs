@@ -1,12 +1,14 @@
 //! Inodes (`struct ext4_inode`: 128 bytes, `i_extra_isize` more, then extended attributes).
 
+use std::mem::offset_of;
+
 use bitflags::bitflags;
 use vfs::{Attr, Corrupt, FileKind, Timespec};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::crc32c;
-use super::{FsBlock, Ino};
+use super::{FsBlock, Ino, le32};
 use crate::error::{Error, Result};
 
 /// Bytes of `i_block`: the map, a short symlink's target, or the start of inline data.
@@ -16,9 +18,9 @@ pub const GOOD_OLD_SIZE: usize = 128;
 /// `i_extra_isize` of a new inode: all fields known today.
 pub const EXTRA_ISIZE: u16 = (size_of::<RawInode>() - GOOD_OLD_SIZE) as u16;
 /// Byte of `i_checksum_lo` (in `osd2`).
-const CHECKSUM_LO_AT: usize = 0x7c;
+const CHECKSUM_LO_AT: usize = offset_of!(RawInode, checksum_lo);
 /// Byte of `i_checksum_hi`.
-const CHECKSUM_HI_AT: usize = 0x82;
+const CHECKSUM_HI_AT: usize = offset_of!(RawInode, checksum_hi);
 
 bitflags! {
     /// `i_flags`.
@@ -109,10 +111,8 @@ pub struct RawInode {
     pub projid: U32,
 }
 const _: () = assert!(size_of::<RawInode>() == 160);
-const _: () = assert!(std::mem::offset_of!(RawInode, block) == 0x28);
-const _: () = assert!(std::mem::offset_of!(RawInode, extra_isize) == GOOD_OLD_SIZE);
-const _: () = assert!(std::mem::offset_of!(RawInode, checksum_lo) == CHECKSUM_LO_AT);
-const _: () = assert!(std::mem::offset_of!(RawInode, checksum_hi) == CHECKSUM_HI_AT);
+const _: () = assert!(offset_of!(RawInode, block) == 0x28);
+const _: () = assert!(offset_of!(RawInode, extra_isize) == GOOD_OLD_SIZE);
 
 /// Bytes of the inode that are fields: up to where extended attributes may begin. Fails if
 /// `i_extra_isize` of the inode in `bytes`, read from block `at`, is not allowed.
@@ -126,6 +126,22 @@ pub fn fields_len(bytes: &[u8], at: FsBlock) -> Result<usize> {
         return Err(Error::corrupt("inode.i_extra_isize", at, extra, "up to the inode's size"));
     }
     Ok(len)
+}
+
+/// Times: the getter and the setter of each.
+macro_rules! times {
+    ($($(#[$doc:meta])* $time:ident $set:ident $extra:ident;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $time(&self) -> Timespec {
+                time(self.$time, self.$extra)
+            }
+            $(#[$doc])*
+            pub fn $set(&mut self, at: Timespec) {
+                (self.$time, self.$extra) = self.split_time(at, offset_of!(Self, $extra));
+            }
+        )*
+    };
 }
 
 impl RawInode {
@@ -172,15 +188,13 @@ impl RawInode {
         FileKind::from_mode(self.mode.get().into())
     }
 
-    /// Bytes of the contents.
-    pub fn size(&self) -> u64 {
-        u64::from(self.size_hi.get()) << 32 | u64::from(self.size_lo.get())
-    }
-
-    /// Sets the bytes of the contents.
-    pub fn set_size(&mut self, size: u64) {
-        self.size_lo = (size as u32).into();
-        self.size_hi = ((size >> 32) as u32).into();
+    halves! {
+        /// Bytes of the contents.
+        size set_size size_lo size_hi: u64, u32;
+        /// Owner.
+        uid set_uid uid_lo uid_hi: u32, u16;
+        /// Owning group.
+        gid set_gid gid_lo gid_hi: u32, u16;
     }
 
     /// Allocated units of 512 bytes, map and attribute blocks included, on a volume with blocks of
@@ -214,73 +228,22 @@ impl RawInode {
         self.file_acl_hi = ((block >> 32) as u16).into();
     }
 
-    /// Owner.
-    pub fn uid(&self) -> u32 {
-        u32::from(self.uid_hi.get()) << 16 | u32::from(self.uid_lo.get())
-    }
-
-    /// Sets the owner.
-    pub fn set_uid(&mut self, uid: u32) {
-        self.uid_lo = (uid as u16).into();
-        self.uid_hi = ((uid >> 16) as u16).into();
-    }
-
-    /// Owning group.
-    pub fn gid(&self) -> u32 {
-        u32::from(self.gid_hi.get()) << 16 | u32::from(self.gid_lo.get())
-    }
-
-    /// Sets the owning group.
-    pub fn set_gid(&mut self, gid: u32) {
-        self.gid_lo = (gid as u16).into();
-        self.gid_hi = ((gid >> 16) as u16).into();
-    }
-
-    /// Last access.
-    pub fn atime(&self) -> Timespec {
-        time(self.atime, self.atime_extra)
-    }
-
-    /// Last inode change.
-    pub fn ctime(&self) -> Timespec {
-        time(self.ctime, self.ctime_extra)
-    }
-
-    /// Last data change.
-    pub fn mtime(&self) -> Timespec {
-        time(self.mtime, self.mtime_extra)
-    }
-
-    /// Creation; zero where the inode does not have it.
-    pub fn crtime(&self) -> Timespec {
-        time(self.crtime, self.crtime_extra)
-    }
-
-    /// Sets the last access.
-    pub fn set_atime(&mut self, at: Timespec) {
-        (self.atime, self.atime_extra) = self.split_time(at, 16);
-    }
-
-    /// Sets the last inode change.
-    pub fn set_ctime(&mut self, at: Timespec) {
-        (self.ctime, self.ctime_extra) = self.split_time(at, 8);
-    }
-
-    /// Sets the last data change.
-    pub fn set_mtime(&mut self, at: Timespec) {
-        (self.mtime, self.mtime_extra) = self.split_time(at, 12);
-    }
-
-    /// Sets the creation.
-    pub fn set_crtime(&mut self, at: Timespec) {
-        (self.crtime, self.crtime_extra) = self.split_time(at, 24);
+    times! {
+        /// Last access.
+        atime set_atime atime_extra;
+        /// Last inode change.
+        ctime set_ctime ctime_extra;
+        /// Last data change.
+        mtime set_mtime mtime_extra;
+        /// Creation; zero where the inode does not have it.
+        crtime set_crtime crtime_extra;
     }
 
     /// A time as it is stored, and as memory has it, so that the next mount finds the same: within
-    /// what there are bits for (`timestamp_truncate`). If `i_extra_isize` is less than `needs`, 32
-    /// bits of seconds are all there is.
-    fn split_time(&self, at: Timespec, needs: u16) -> (U32, U32) {
-        let has_extra = self.extra_isize.get() >= needs;
+    /// what there are bits for (`timestamp_truncate`). If the inode does not have the field at byte
+    /// `extra_at`, 32 bits of seconds are all there is.
+    fn split_time(&self, at: Timespec, extra_at: usize) -> (U32, U32) {
+        let has_extra = GOOD_OLD_SIZE + usize::from(self.extra_isize.get()) >= extra_at + 4;
         let last = if has_extra { SECS_MAX } else { i32::MAX.into() };
         let secs = at.secs.clamp(i32::MIN.into(), last);
         let epoch = (secs - i64::from(secs as i32)) >> 32 & 3;
@@ -313,8 +276,7 @@ impl RawInode {
 
     /// Device number of a device node, in Linux's encoding of user space (`new_encode_dev`).
     pub fn rdev(&self) -> u64 {
-        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| self.block[at + byte]));
-        let (old, new) = (word(0), word(4));
+        let (old, new) = (le32(&self.block, 0), le32(&self.block, 4));
         // The old form has 8 bits each, which the new one has in the same places.
         u64::from(if old != 0 { old & 0xffff } else { new })
     }
@@ -372,14 +334,13 @@ pub fn seal(bytes: &mut [u8], seed: u32) {
 /// of the inode.
 pub fn verify(bytes: &[u8], seed: u32, ino: Ino, at: FsBlock) -> Result<()> {
     let (right, kept) = right_checksum(bytes, seed);
-    let half = |at: usize| {
-        bytes.get(at..at + 2).map_or(0, |half| u32::from(u16::from_le_bytes([half[0], half[1]])))
-    };
-    let found = half(CHECKSUM_LO_AT) | half(CHECKSUM_HI_AT) << 16;
-    if (found ^ right) & kept == 0 {
+    // Both are in front of a field of 16 bits.
+    let half = |at| le32(bytes, at) & 0xffff;
+    let found = (half(CHECKSUM_LO_AT) | half(CHECKSUM_HI_AT) << 16) & kept;
+    if found == right & kept {
         return Ok(());
     }
-    let found = format!("{:#x} in inode {ino}", found & kept);
+    let found = format!("{found:#x} in inode {ino}");
     let right = format!("{:#x}", right & kept);
     Err(Error::Corrupt(Corrupt::checksum("inode.i_checksum", at, found, right)))
 }

@@ -5,6 +5,23 @@
 //! are those of the kernel's `fs/ext4/ext4.h`. Blocks are slices, because a file system block has
 //! 1, 2 or 4 KiB. Nothing here does I/O.
 
+/// Fields in two halves: the getter and the setter of each.
+macro_rules! halves {
+    ($($(#[$doc:meta])* $get:ident $set:ident $lo:ident $hi:ident: $value:ty, $half:ty;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $get(&self) -> $value {
+                <$value>::from(self.$hi.get()) << <$half>::BITS | <$value>::from(self.$lo.get())
+            }
+            $(#[$doc])*
+            pub fn $set(&mut self, value: $value) {
+                self.$lo = (value as $half).into();
+                self.$hi = ((value >> <$half>::BITS) as $half).into();
+            }
+        )*
+    };
+}
+
 pub mod bitmap;
 pub mod checksum;
 pub mod dirent;
@@ -19,6 +36,8 @@ pub mod inode;
 pub mod orphan;
 pub mod superblock;
 pub mod xattr;
+
+use crate::error::{Error, Result};
 
 /// `EXT4_SUPER_MAGIC`.
 pub const MAGIC: u16 = 0xef53;
@@ -45,3 +64,21 @@ pub type FsBlock = u64;
 pub type FileBlock = u32;
 /// Number of a block group.
 pub type Group = u32;
+
+/// The number of 32 bits at byte `at`; 0 behind the end.
+pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Fails unless `field`, which was read from block `at`, is sound.
+#[inline]
+pub(crate) fn ensure(
+    is_sound: bool,
+    field: &'static str,
+    at: FsBlock,
+    found: impl ToString,
+    allowed: impl ToString,
+) -> Result<()> {
+    if is_sound { Ok(()) } else { Err(Error::corrupt(field, at, found, allowed)) }
+}

@@ -4,12 +4,9 @@
 //! Without the feature `orphan_file`, orphans are a list that begins at `s_last_orphan` and goes on
 //! through `i_dtime`.
 
-use zerocopy::FromBytes;
-use zerocopy::little_endian::U32;
-
-use super::checksum::crc32c;
-use super::{FsBlock, Ino};
-use crate::error::{Error, Result};
+use super::checksum::{compare, crc32c};
+use super::{FsBlock, Ino, ensure, le32};
+use crate::error::Result;
 
 /// `EXT4_ORPHAN_BLOCK_MAGIC`.
 const MAGIC: u32 = 0x0b10_ca04;
@@ -25,13 +22,8 @@ pub fn slots(block_size: usize) -> usize {
 /// is wrong.
 pub fn inos(block: &[u8], at: FsBlock) -> Result<impl Iterator<Item = (usize, Ino)> + '_> {
     let (body, tail) = block.split_at(block.len() - TAIL);
-    match U32::read_from_prefix(tail) {
-        Ok((magic, _)) if magic.get() == MAGIC => {}
-        other => {
-            let found = other.map_or(0, |(magic, _)| magic.get());
-            return Err(Error::corrupt("orphan_block_tail.ob_magic", at, found, MAGIC));
-        }
-    }
+    let magic = le32(tail, 0);
+    ensure(magic == MAGIC, "orphan_block_tail.ob_magic", at, magic, MAGIC)?;
     let slots = body.as_chunks::<4>().0.iter().map(|slot| u32::from_le_bytes(*slot));
     Ok(slots.enumerate().filter(|(_, ino)| *ino != 0))
 }
@@ -63,12 +55,8 @@ pub fn seal(block: &mut [u8], seed: u32, at: FsBlock) {
 /// Fails if the checksum of the block read from block `at` is wrong. `seed` is that of the orphan
 /// file.
 pub fn verify(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
-    let right = right_checksum(block, seed, at);
-    let found = block.last_chunk::<4>().map_or(0, |tail| u32::from_le_bytes(*tail));
-    if found == right {
-        return Ok(());
-    }
-    Err(Error::checksum("orphan_block_tail.ob_checksum", at, found, right))
+    let found = le32(block, block.len() - 4);
+    compare("orphan_block_tail.ob_checksum", at, found, right_checksum(block, seed, at))
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ mod layout;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::{Checksums, crc16, crc32c};
+use super::checksum::{Checksums, compare, crc16, crc32c};
 use super::features::{Compat, Incompat, RoCompat};
-use super::{FIRST_INO, MAGIC, SUPERBLOCK_OFFSET};
+use super::{FIRST_INO, MAGIC, SUPERBLOCK_OFFSET, ensure};
 use crate::error::{Error, Result};
 
 /// Bytes of a superblock.
@@ -170,34 +170,13 @@ impl RawSuperblock {
         RoCompat::from_bits_retain(self.feature_ro_compat.get())
     }
 
-    /// Blocks of the volume.
-    pub fn blocks_count(&self) -> u64 {
-        wide(self.blocks_count_lo, self.blocks_count_hi)
-    }
-
-    /// Sets the blocks of the volume.
-    pub fn set_blocks_count(&mut self, blocks: u64) {
-        (self.blocks_count_lo, self.blocks_count_hi) = narrow(blocks);
-    }
-
-    /// Blocks that only root can use.
-    pub fn r_blocks_count(&self) -> u64 {
-        wide(self.r_blocks_count_lo, self.r_blocks_count_hi)
-    }
-
-    /// Sets the blocks that only root can use.
-    pub fn set_r_blocks_count(&mut self, blocks: u64) {
-        (self.r_blocks_count_lo, self.r_blocks_count_hi) = narrow(blocks);
-    }
-
-    /// Free blocks. The kernel leaves it stale until a sync; the descriptors' counts are right.
-    pub fn free_blocks_count(&self) -> u64 {
-        wide(self.free_blocks_count_lo, self.free_blocks_count_hi)
-    }
-
-    /// Sets the free blocks.
-    pub fn set_free_blocks_count(&mut self, blocks: u64) {
-        (self.free_blocks_count_lo, self.free_blocks_count_hi) = narrow(blocks);
+    halves! {
+        /// Blocks of the volume.
+        blocks_count set_blocks_count blocks_count_lo blocks_count_hi: u64, u32;
+        /// Blocks that only root can use.
+        r_blocks_count set_r_blocks_count r_blocks_count_lo r_blocks_count_hi: u64, u32;
+        /// Free blocks. The kernel leaves it stale until a sync; the descriptors' counts are right.
+        free_blocks_count set_free_blocks_count free_blocks_count_lo free_blocks_count_hi: u64, u32;
     }
 
     /// Marks the volume as clean, and forgets what the kernel noted about errors.
@@ -241,14 +220,6 @@ impl RawSuperblock {
     }
 }
 
-fn wide(lo: U32, hi: U32) -> u64 {
-    u64::from(hi.get()) << 32 | u64::from(lo.get())
-}
-
-fn narrow(value: u64) -> (U32, U32) {
-    ((value as u32).into(), ((value >> 32) as u32).into())
-}
-
 /// A valid superblock: the geometry, and what the volume uses.
 #[derive(Clone)]
 pub struct Superblock {
@@ -288,18 +259,11 @@ impl Superblock {
     /// Checks a superblock read from file system block `at`. An error of this is the volume's, not
     /// of what this build supports, except for sizes: features are checked at mount.
     pub fn parse(raw: RawSuperblock, at: u64) -> Result<Self> {
-        let corrupt = |field, found: u64, allowed: &str| Error::corrupt(field, at, found, allowed);
-        if raw.magic.get() != MAGIC {
-            return Err(corrupt("superblock.s_magic", raw.magic.get().into(), "0xef53"));
-        }
+        ensure(raw.magic.get() == MAGIC, "superblock.s_magic", at, raw.magic.get(), "0xef53")?;
         if raw.ro_compat().contains(RoCompat::METADATA_CSUM) {
-            if raw.checksum_type != CHECKSUM_CRC32C {
-                return Err(corrupt("superblock.s_checksum_type", raw.checksum_type.into(), "1"));
-            }
-            let (found, right) = (raw.checksum.get(), raw.right_checksum());
-            if found != right {
-                return Err(Error::checksum("superblock.s_checksum", at, found, right));
-            }
+            let kind = raw.checksum_type;
+            ensure(kind == CHECKSUM_CRC32C, "superblock.s_checksum_type", at, kind, "1")?;
+            compare("superblock.s_checksum", at, raw.checksum.get(), raw.right_checksum())?;
         }
         let block_size = block_size(&raw, at)?;
         let (inode_size, first_ino) = inode_size(&raw, block_size, at)?;
@@ -308,36 +272,31 @@ impl Superblock {
         let bits = block_size * 8;
         let (blocks, first) = (raw.blocks_count(), u64::from(raw.first_data_block.get()));
         let per_group = raw.blocks_per_group.get();
-        let most = bits.saturating_mul(cluster_ratio);
-        if per_group < 8 || per_group > most || !per_group.is_multiple_of(8 * cluster_ratio) {
-            return Err(corrupt("superblock.s_blocks_per_group", per_group.into(), "8 per bit"));
-        }
-        if first > 1 || (first == 0 && block_size == 1024 && cluster_ratio == 1) {
-            return Err(corrupt("superblock.s_first_data_block", first, "1 iff blocks are 1 KiB"));
-        }
-        if blocks <= first || blocks > 1 << 48 {
-            return Err(corrupt("superblock.s_blocks_count", blocks, "up to 2^48"));
-        }
-        let groups = u32::try_from((blocks - first).div_ceil(per_group.into()))
-            .map_err(|_| corrupt("superblock.s_blocks_count", blocks, "2^32 groups at most"))?;
+        let fits = (8..=bits.saturating_mul(cluster_ratio)).contains(&per_group)
+            && per_group.is_multiple_of(8 * cluster_ratio);
+        ensure(fits, "superblock.s_blocks_per_group", at, per_group, "8 per bit")?;
+        let fits = first == 1 || (first == 0 && (block_size > 1024 || cluster_ratio > 1));
+        ensure(fits, "superblock.s_first_data_block", at, first, "1 iff blocks are 1 KiB")?;
+        let fits = blocks > first && blocks <= 1 << 48;
+        ensure(fits, "superblock.s_blocks_count", at, blocks, "up to 2^48")?;
+        let groups = (blocks - first).div_ceil(per_group.into());
+        let fits = groups <= u32::MAX.into();
+        ensure(fits, "superblock.s_blocks_count", at, blocks, "2^32 groups at most")?;
         let (inodes, each) = (raw.inodes_count.get(), raw.inodes_per_group.get());
-        if each < block_size / inode_size || each > bits {
-            return Err(corrupt("superblock.s_inodes_per_group", each.into(), "1 block of bits"));
-        }
-        if u64::from(each) * u64::from(groups) != u64::from(inodes) {
-            return Err(corrupt("superblock.s_inodes_count", inodes.into(), "that of all groups"));
-        }
-        if u32::from(raw.reserved_gdt_blocks.get()) > block_size / 4 {
-            let found = raw.reserved_gdt_blocks.get().into();
-            return Err(corrupt("superblock.s_reserved_gdt_blocks", found, "one block of numbers"));
-        }
+        let fits = (block_size / inode_size..=bits).contains(&each);
+        ensure(fits, "superblock.s_inodes_per_group", at, each, "1 block of bits")?;
+        let fits = u64::from(each) * groups == u64::from(inodes);
+        ensure(fits, "superblock.s_inodes_count", at, inodes, "that of all groups")?;
+        let (reserved, allowed) = (raw.reserved_gdt_blocks.get(), "one block of numbers");
+        let fits = u32::from(reserved) <= block_size / 4;
+        ensure(fits, "superblock.s_reserved_gdt_blocks", at, reserved, allowed)?;
         Ok(Self {
             compat: raw.compat(),
             incompat: raw.incompat(),
             ro_compat: raw.ro_compat(),
             checksums: raw.checksums(),
             blocks,
-            groups,
+            groups: groups as u32,
             block_size,
             cluster_ratio,
             blocks_per_group: per_group,
@@ -369,9 +328,7 @@ impl Superblock {
 
 fn block_size(raw: &RawSuperblock, at: u64) -> Result<u32> {
     let log = raw.log_block_size.get();
-    if log > 6 {
-        return Err(Error::corrupt("superblock.s_log_block_size", at, log, "0..=6"));
-    }
+    ensure(log <= 6, "superblock.s_log_block_size", at, log, "0..=6")?;
     if log > LOG_BLOCK_SIZE_MAX {
         return Err(Error::unsupported(format!("blocks of {} KiB", 1 << log)));
     }
@@ -384,12 +341,9 @@ fn inode_size(raw: &RawSuperblock, block_size: u32, at: u64) -> Result<(u32, u32
         return Ok((128, FIRST_INO));
     }
     let (size, first) = (u32::from(raw.inode_size.get()), raw.first_ino.get());
-    if !size.is_power_of_two() || size < 128 || size > block_size {
-        return Err(Error::corrupt("superblock.s_inode_size", at, size, "128 up to a block"));
-    }
-    if first < FIRST_INO {
-        return Err(Error::corrupt("superblock.s_first_ino", at, first, "11 or more"));
-    }
+    let fits = size.is_power_of_two() && (128..=block_size).contains(&size);
+    ensure(fits, "superblock.s_inode_size", at, size, "128 up to a block")?;
+    ensure(first >= FIRST_INO, "superblock.s_first_ino", at, first, "11 or more")?;
     Ok((size, first))
 }
 
@@ -411,14 +365,11 @@ fn cluster_ratio(raw: &RawSuperblock, at: u64) -> Result<u32> {
         return Ok(1);
     }
     let (cluster, block) = (raw.log_cluster_size.get(), raw.log_block_size.get());
-    let ratio = cluster.checked_sub(block).filter(|log| *log <= 20 && cluster < 30);
-    let ratio = ratio
-        .ok_or_else(|| Error::corrupt("superblock.s_log_cluster_size", at, cluster, "a size"))?;
-    let bits = raw.blocks_per_group.get() >> ratio;
-    if raw.clusters_per_group.get() != bits {
-        let found = raw.clusters_per_group.get();
-        return Err(Error::corrupt("superblock.s_clusters_per_group", at, found, bits));
-    }
+    let fits = (block..=block + 20).contains(&cluster) && cluster < 30;
+    ensure(fits, "superblock.s_log_cluster_size", at, cluster, "a size")?;
+    let ratio = cluster - block;
+    let (found, bits) = (raw.clusters_per_group.get(), raw.blocks_per_group.get() >> ratio);
+    ensure(found == bits, "superblock.s_clusters_per_group", at, found, bits)?;
     Ok(1 << ratio)
 }
 

@@ -8,8 +8,8 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::checksum::crc32c;
-use super::{FsBlock, Ino};
+use super::checksum::{compare, crc32c};
+use super::{FsBlock, Ino, ensure, le32};
 use crate::error::{Error, Result};
 
 /// `EXT4_XATTR_MAGIC`.
@@ -25,15 +25,15 @@ pub const SYSTEM: u8 = 7;
 /// The attribute with the rest of inline data, in [`SYSTEM`].
 pub const INLINE_DATA: &[u8] = b"data";
 
-/// Prefixes of names, by index.
+/// Prefixes of names. Whole names, which do not end with a dot, come before their namespace.
 const PREFIXES: [(u8, &[u8]); 7] = [
     (1, b"user."),
     (ACL_ACCESS, b"system.posix_acl_access"),
     (ACL_DEFAULT, b"system.posix_acl_default"),
     (4, b"trusted."),
     (6, b"security."),
-    (SYSTEM, b"system."),
     (8, b"system.richacl"),
+    (SYSTEM, b"system."),
 ];
 
 /// `struct ext4_xattr_header`, 32 bytes.
@@ -98,21 +98,16 @@ impl Xattr<'_> {
 
 /// The namespace of a full name, and the rest of the name.
 pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
-    let whole = PREFIXES.iter().find(|known| known.1 == name);
-    if let Some((index, _)) = whole.filter(|known| !known.1.ends_with(b".")) {
-        return Some((*index, b""));
-    }
-    let spaces = PREFIXES.iter().filter(|known| known.1.ends_with(b"."));
-    spaces.into_iter().find_map(|(index, prefix)| {
-        name.strip_prefix(*prefix).filter(|rest| !rest.is_empty()).map(|rest| (*index, rest))
+    PREFIXES.iter().find_map(|(index, prefix)| {
+        let rest = name.strip_prefix(*prefix)?;
+        (rest.is_empty() != prefix.ends_with(b".")).then_some((*index, rest))
     })
 }
 
 /// The area with attributes of an inode, from the bytes behind its fields: without the magic
 /// number. `None` if it has none.
 pub fn in_inode(rest: &[u8]) -> Option<&[u8]> {
-    let (magic, area) = U32::read_from_prefix(rest).ok()?;
-    (magic.get() == MAGIC).then_some(area)
+    (le32(rest, 0) == MAGIC).then(|| &rest[4..])
 }
 
 /// The attributes of an area whose list begins at byte `first`: 0 in an inode, [`BLOCK_FIRST`] in a
@@ -162,15 +157,11 @@ pub fn entries(area: &[u8], first: usize, at: FsBlock) -> Result<Vec<Xattr<'_>>>
 
 /// The header of an attribute block, read from block `at`.
 pub fn header(block: &[u8], at: FsBlock) -> Result<&RawHeader> {
-    let corrupt = |field, found: u32, allowed: &str| Error::corrupt(field, at, found, allowed);
     let (header, _) = RawHeader::ref_from_prefix(block)
-        .map_err(|_| corrupt("xattr_header", block.len() as u32, "32 bytes or more"))?;
-    if header.magic.get() != MAGIC {
-        return Err(corrupt("xattr_header.h_magic", header.magic.get(), "0xea020000"));
-    }
-    if header.blocks.get() != 1 {
-        return Err(corrupt("xattr_header.h_blocks", header.blocks.get(), "1"));
-    }
+        .map_err(|_| Error::corrupt("xattr_header", at, block.len(), "32 bytes or more"))?;
+    let (magic, blocks) = (header.magic.get(), header.blocks.get());
+    ensure(magic == MAGIC, "xattr_header.h_magic", at, magic, "0xea020000")?;
+    ensure(blocks == 1, "xattr_header.h_blocks", at, blocks, "1")?;
     Ok(header)
 }
 
@@ -274,11 +265,8 @@ pub fn seal(block: &mut [u8], seed: u32, at: FsBlock) {
 
 /// Fails if the checksum of the block read from block `at` is wrong. `seed` is the volume's.
 pub fn verify(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
-    let (found, right) = (header(block, at)?.checksum.get(), right_checksum(block, seed, at));
-    if found == right {
-        return Ok(());
-    }
-    Err(Error::checksum("xattr_header.h_checksum", at, found, right))
+    let found = header(block, at)?.checksum.get();
+    compare("xattr_header.h_checksum", at, found, right_checksum(block, seed, at))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use drive::{BLOCK_SIZE, Block};
 use super::Superblock;
 use crate::error::{Error, Result};
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
-use crate::ondisk::{FsBlock, Group, Ino, SUPERBLOCK_OFFSET};
+use crate::ondisk::group::RawGroupDesc;
+use crate::ondisk::{FsBlock, Group, Ino, SUPERBLOCK_OFFSET, bitmap};
 
 /// Where an inode is: its group, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,6 +188,22 @@ impl Superblock {
     pub fn table_blocks(&self) -> u32 {
         (u64::from(self.inodes_per_group) * u64::from(self.inode_size))
             .div_ceil(self.block_size.into()) as u32
+    }
+
+    /// Where the block bitmap, the inode bitmap and the inode table of the group with this
+    /// descriptor begin, and how many blocks they have. Whether they are on the volume is not
+    /// checked.
+    pub fn parts_of(&self, desc: &RawGroupDesc) -> [(FsBlock, u64); 3] {
+        let table = (desc.inode_table(), self.table_blocks().into());
+        [(desc.block_bitmap(), 1), (desc.inode_bitmap(), 1), table]
+    }
+
+    /// The checksum of a bitmap with `count` bits per group as its descriptor has `stored` it, and
+    /// the right one. The same without checksums.
+    pub fn bitmap_checksums(&self, bits: &[u8], count: u32, stored: u32) -> (u32, u32) {
+        let Some(seed) = self.checksums.seed() else { return (0, 0) };
+        let kept = if self.desc_size > 32 { !0 } else { 0xffff };
+        (stored & kept, bitmap::checksum(seed, bits, count) & kept)
     }
 
     /// Where inode `ino` is. Fails if there is no such number.
