@@ -66,30 +66,28 @@ impl Groups {
     /// The groups that these descriptors in `table` describe.
     pub(crate) fn new(sb: &Superblock, table: &[Block]) -> Result<Self> {
         let first = sb.super_block() + 1;
-        let mut groups = Vec::with_capacity(sb.groups as usize);
-        let mut free = Vec::with_capacity(sb.groups as usize);
-        let mut free_inodes = Vec::with_capacity(sb.groups as usize);
-        let mut tables = Vec::with_capacity(sb.groups as usize);
-        let mut all = Vec::with_capacity(sb.groups as usize);
-        for group in 0..sb.groups {
+        let read = |group: Group| {
             let (at, byte) = sb.desc_place(group);
             let bytes = &table[(at - first) as usize][byte..];
             let desc = RawGroupDesc::read(bytes, sb.desc_size);
             desc.verify(sb.checksums, group, sb.desc_size, at)?;
             check_places(sb, &desc, at)?;
-            free.push(Line::new(desc.free_clusters().into()));
-            free_inodes.push(Line::new(desc.free_inodes().into()));
-            tables.push(desc.inode_table());
-            all.push(desc);
-            let state = GroupState { desc, bitmaps: None };
-            groups.push(Mutex::ranked(Rank::Group, "ext4 group", state).keyed(group.into()));
-        }
+            Ok(desc)
+        };
+        let all: Vec<RawGroupDesc> = (0..sb.groups).map(read).collect::<Result<_>>()?;
+        let lines = |count: fn(&RawGroupDesc) -> u32| {
+            all.iter().map(|desc| Line::new(count(desc).into())).collect()
+        };
+        let lock = |(group, desc): (u64, &RawGroupDesc)| {
+            let state = GroupState { desc: *desc, bitmaps: None };
+            Mutex::ranked(Rank::Group, "ext4 group", state).keyed(group)
+        };
         Ok(Self {
-            groups: groups.into(),
-            tables: tables.into(),
-            free: free.into(),
-            free_inodes: free_inodes.into(),
-            system: SystemBlocks::new(sb, all.iter())?,
+            groups: (0..).zip(&all).map(lock).collect(),
+            tables: all.iter().map(RawGroupDesc::inode_table).collect(),
+            free: lines(RawGroupDesc::free_clusters),
+            free_inodes: lines(RawGroupDesc::free_inodes),
+            system: SystemBlocks::new(sb, &all)?,
             descs: Box::default(),
         })
     }
@@ -177,11 +175,9 @@ impl Groups {
         let bitmaps = state.bitmaps.as_mut().ok_or(Stop::Want(Want::Group(group)))?;
         let blocks = sb.group_blocks(group);
         let end = (blocks.end - blocks.start) as u32;
-        let run = longest_run(&bitmaps.blocks_taken[..], from..end, most)
-            .filter(|run| run.end - run.start >= least);
-        let run = run.or_else(|| {
-            let before = longest_run(&bitmaps.blocks_taken[..], 0..from, most);
-            before.filter(|run| run.end - run.start >= least)
+        let run = [from..end, 0..from].into_iter().find_map(|bits| {
+            let run = longest_run(&bitmaps.blocks_taken[..], bits, most);
+            run.filter(|run| run.end - run.start >= least)
         });
         if let Some(run) = &run {
             bitmap::set_range(bitmaps.blocks_taken.make_mut(), run.clone());
@@ -266,12 +262,8 @@ impl Groups {
 
 /// Fails unless a group's bitmaps and table lie on the volume.
 pub(crate) fn check_places(sb: &Superblock, desc: &RawGroupDesc, at: FsBlock) -> Result<()> {
-    let single = [desc.block_bitmap(), desc.inode_bitmap()].map(|block| (block, 1));
-    let table = (desc.inode_table(), u64::from(sb.table_blocks()));
-    for (start, count) in single.into_iter().chain([table]) {
-        sb.check_blocks(start, count, "group_desc", at)?;
-    }
-    Ok(())
+    let mut parts = sb.parts_of(desc).into_iter();
+    parts.try_for_each(|(start, count)| sb.check_blocks(start, count, "group_desc", at))
 }
 
 /// The parts of `blocks` that lie in one group each: the group, and its bits.
@@ -305,10 +297,8 @@ pub(crate) fn fresh_block_bitmap(
     let all = sb.group_blocks(group);
     bitmap::set_range(bits, 0..sb.base_meta_blocks(group));
     for desc in own {
-        let table = desc.inode_table()..desc.inode_table() + u64::from(sb.table_blocks());
-        let single = [desc.block_bitmap(), desc.inode_bitmap()].map(|at| at..at + 1);
-        for blocks in single.into_iter().chain([table]) {
-            for at in blocks.filter(|at| all.contains(at)) {
+        for (start, count) in sb.parts_of(&desc) {
+            for at in (start..start + count).filter(|at| all.contains(at)) {
                 bitmap::set(bits, (at - all.start) as u32);
             }
         }

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Result};
-use crate::ondisk::FsBlock;
+use crate::error::Result;
 use crate::ondisk::group::RawGroupDesc;
 use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FsBlock, ensure};
 
 /// Superblocks, descriptors, bitmaps and tables of inodes: sorted, with gaps between them.
 pub(crate) struct SystemBlocks(Box<[Range<FsBlock>]>);
@@ -14,21 +14,13 @@ pub(crate) struct SystemBlocks(Box<[Range<FsBlock>]>);
 impl SystemBlocks {
     /// Those of a volume whose groups have these descriptors. Fails if two of them name the same
     /// block.
-    pub(super) fn new<'a>(
-        sb: &Superblock,
-        descs: impl Iterator<Item = &'a RawGroupDesc>,
-    ) -> Result<Self> {
-        let table_blocks = u64::from(sb.table_blocks());
-        let of_group = |desc: &RawGroupDesc| {
-            let single = [desc.block_bitmap(), desc.inode_bitmap()].map(|at| at..at + 1);
-            let table = desc.inode_table()..desc.inode_table() + table_blocks;
-            single.into_iter().chain([table])
-        };
-        let mut all: Vec<Range<FsBlock>> = descs.flat_map(of_group).collect();
+    pub(super) fn new(sb: &Superblock, descs: &[RawGroupDesc]) -> Result<Self> {
+        let parts = descs.iter().flat_map(|desc| sb.parts_of(desc));
+        let mut all: Vec<_> = parts.map(|(start, count)| start..start + count).collect();
         all.sort_unstable_by_key(|blocks| blocks.start);
-        if let Some(pair) = all.windows(2).find(|pair| pair[1].start < pair[0].end) {
-            let at = pair[1].start;
-            return Err(Error::corrupt("group_desc", at, "twice", "a block of its own"));
+        for pair in all.windows(2) {
+            let (at, allowed) = (pair[1].start, "a block of its own");
+            ensure(at >= pair[0].end, "group_desc", at, "twice", allowed)?;
         }
         let base = (0..sb.groups).map(|group| {
             let start = sb.group_start(group);
