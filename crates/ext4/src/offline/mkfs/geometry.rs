@@ -6,7 +6,7 @@
 use zerocopy::FromZeros;
 use zerocopy::little_endian::U32;
 
-use super::options::MkfsOptions;
+use super::options::{MkfsOptions, require};
 use crate::error::{Error, Result};
 use crate::ondisk::checksum::crc32c;
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
@@ -28,11 +28,13 @@ const LAST_GROUP_FREE: u64 = 50;
 const GROUPS_MAX: u64 = 1 << 23;
 /// `s_default_mount_opts`: `user_xattr` and `acl`.
 const DEFAULT_MOUNT_OPTS: u32 = 0xc;
-/// Smallest log (`JBD2_MIN_JOURNAL_BLOCKS`) and largest one in blocks.
-const JOURNAL_BLOCKS: std::ops::RangeInclusive<u64> = 1024..=10_240_000;
+/// Blocks of the smallest log (`JBD2_MIN_JOURNAL_BLOCKS`).
+const JOURNAL_BLOCKS_MIN: u64 = 1024;
+/// Blocks of the largest log.
+const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
 
 /// What is computed before there is a superblock.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Shape {
     blocks: u64,
     /// Blocks that only root can use: of as many as the volume had when a last group was left out,
@@ -60,22 +62,19 @@ pub(super) fn layout(options: &MkfsOptions, device: u64) -> Result<Superblock> {
     loop {
         let blocks = shape.blocks.saturating_sub(first);
         let groups = blocks.div_ceil(shape.blocks_per_group.into());
-        if groups == 0 {
-            return Err(too_small(shape.blocks, size));
-        }
+        require(groups > 0, too_few(shape.blocks, size))?;
         if groups > GROUPS_MAX {
             return Err(Error::unsupported(format!("volumes of {groups} groups")));
         }
         shape.groups = groups as u32;
         let wanted = shape.inodes.max(u64::from(FIRST_INO) + 1).div_ceil(groups);
-        if wanted > bits.into() && shape.blocks_per_group >= 256 + 8 {
+        if wanted > bits.into() {
+            let can_shrink = shape.blocks_per_group >= 256 + 8;
+            require(can_shrink, format!("{} inodes are too many", shape.inodes))?;
             shape.blocks_per_group -= 8;
             // The last of smaller groups may be long enough to stay.
             shape.blocks = whole;
             continue;
-        }
-        if wanted > bits.into() {
-            return Err(Error::usage(format!("{} inodes are too many", shape.inodes)));
         }
         shape.inodes_per_group = inodes_per_group(wanted as u32, shape.groups, size, options);
         set_reserved_gdt(&mut shape, options, first);
@@ -83,16 +82,12 @@ pub(super) fn layout(options: &MkfsOptions, device: u64) -> Result<Superblock> {
         let short = (shape.blocks - first) % u64::from(shape.blocks_per_group);
         let last = sb.groups - 1;
         let needed = u64::from(2 + sb.table_blocks() + sb.base_meta_blocks(last));
-        if needed > u64::from(shape.blocks_per_group) {
-            let inodes = shape.inodes;
-            return Err(Error::usage(format!("{inodes} inodes leave groups no room")));
-        }
+        let fits = needed <= u64::from(shape.blocks_per_group);
+        require(fits, format!("{} inodes leave groups no room", shape.inodes))?;
         if short == 0 || short >= needed + LAST_GROUP_FREE {
             return Ok(sb);
         }
-        if last == 0 {
-            return Err(too_small(shape.blocks, size));
-        }
+        require(last > 0, too_few(shape.blocks, size))?;
         shape.blocks -= short;
         shape.reserved = reserved(percent, shape.blocks);
     }
@@ -102,30 +97,25 @@ fn reserved(percent: f64, blocks: u64) -> u64 {
     (percent * blocks as f64 / 100.0) as u64
 }
 
-fn too_small(blocks: u64, size: u32) -> Error {
-    Error::usage(format!("{blocks} blocks of {size} bytes are too few for a volume"))
+fn too_few(blocks: u64, size: u32) -> String {
+    format!("{blocks} blocks of {size} bytes are too few for a volume")
 }
 
 fn first_shape(options: &MkfsOptions, device: u64) -> Result<Shape> {
     let size = options.block_size();
     let there = device / u64::from(size);
     let blocks = options.blocks.unwrap_or(there);
-    if blocks > there {
-        return Err(Error::usage(format!("{blocks} blocks are more than the device's {there}")));
-    }
-    if options.resize.is_some_and(|most| most <= blocks) {
-        return Err(Error::usage(format!("-E resize: more than the volume's {blocks} blocks")));
-    }
+    require(blocks <= there, format!("{blocks} blocks are more than the device's {there}"))?;
+    let can_grow = options.resize.is_none_or(|most| most > blocks);
+    require(can_grow, format!("-E resize: more than the volume's {blocks} blocks"))?;
     let features = options.features;
     let is_long = blocks > u32::MAX.into();
-    if is_long && !features.incompat.contains(Incompat::BIT64) {
-        return Err(Error::usage(format!("{blocks} blocks need the feature 64bit")));
-    }
+    let has_numbers = !is_long || features.incompat.contains(Incompat::BIT64);
+    require(has_numbers, format!("{blocks} blocks need the feature 64bit"))?;
     let bytes = blocks.saturating_mul(size.into());
     let inodes = options.inodes.unwrap_or(bytes / options.ratio(bytes));
-    if options.inodes.is_some_and(|inodes| inodes > u32::MAX.into()) {
-        return Err(Error::usage(format!("{inodes} inodes are more than 2^32")));
-    }
+    let fits = options.inodes.is_none_or(|inodes| inodes <= u32::MAX.into());
+    require(fits, format!("{inodes} inodes are more than 2^32"))?;
     let mut compat = features.compat;
     // The inode's map has numbers of 32 bits.
     compat.set(Compat::RESIZE_INODE, compat.contains(Compat::RESIZE_INODE) && !is_long);
@@ -133,12 +123,10 @@ fn first_shape(options: &MkfsOptions, device: u64) -> Result<Shape> {
         blocks,
         reserved: reserved(options.reserved_percent, blocks),
         inodes: inodes.min(u32::MAX.into()),
-        groups: 0,
         blocks_per_group: options.blocks_per_group.unwrap_or((size * 8).min(GROUP_BLOCKS_MAX)),
-        inodes_per_group: 0,
-        reserved_gdt: 0,
         compat,
         incompat: features.incompat,
+        ..Shape::default()
     })
 }
 
@@ -273,11 +261,9 @@ pub(super) fn journal_blocks(options: &MkfsOptions, sb: &Superblock) -> Result<O
         return Ok(default_journal_blocks(sb.blocks).map(|blocks| blocks + fast));
     };
     let blocks = mib.saturating_mul(1 << 20) / u64::from(sb.block_size);
-    if !JOURNAL_BLOCKS.contains(&blocks) || blocks > sb.blocks / 2 {
-        let (least, most) = (JOURNAL_BLOCKS.start(), sb.blocks / 2);
-        let allowed = format!("{least} up to {}", most.min(*JOURNAL_BLOCKS.end()));
-        return Err(Error::usage(format!("a journal of {blocks} blocks; allowed: {allowed}")));
-    }
+    let (least, most) = (JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX.min(sb.blocks / 2));
+    let why_not = format!("a journal of {blocks} blocks; allowed: {least} up to {most}");
+    require((least..=most).contains(&blocks), why_not)?;
     Ok(Some(blocks as u32 + fast))
 }
 

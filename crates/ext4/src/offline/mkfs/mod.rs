@@ -23,8 +23,7 @@ pub use options::{Features, MkfsOptions, OnError, parse_uuid};
 use crate::error::{Error, Result};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, SUPERBLOCK_OFFSET};
-use image::Image;
-use place::{File, Plan};
+use place::Plan;
 use sink::Sink;
 
 /// What was made, or would be.
@@ -53,7 +52,7 @@ pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatRep
     if identify.read_only {
         return Err(Error::ReadOnly);
     }
-    let plan = place(identify, options)?;
+    let mut plan = place(identify, options)?;
     if !options.force
         && let Some(name) = signature(drive)?
     {
@@ -62,47 +61,39 @@ pub fn format(drive: &Arc<dyn Drive>, options: &MkfsOptions) -> Result<FormatRep
     let trimmed = options.discard && identify.discard;
     let report = describe(&plan, trimmed);
     let is_blank = trimmed && identify.discard_zeroes;
-    let image = Image::new(options, plan, is_blank || !options.lazy_tables);
+    plan.finish(is_blank || !options.lazy_tables);
     let mut sink = Sink::new(&queue, report.superblock.block_size);
     sink.erase(SUPERBLOCK_OFFSET..2 * SUPERBLOCK_OFFSET)?;
     if trimmed {
-        queue.discard(0, identify.blocks.min(drive_blocks(&report.superblock)))?;
+        let volume = report.superblock.blocks * u64::from(report.superblock.block_size);
+        // The last block perhaps in part.
+        queue.discard(0, identify.blocks.min(volume.div_ceil(BLOCK_SIZE as u64)))?;
     }
     if !is_blank {
-        for range in image.to_zero() {
+        for range in plan.to_zero() {
             sink.zero(range)?;
         }
     }
-    image.write(&mut |at, bytes| sink.put(at, 0, bytes))?;
-    for (group, at) in image.backups() {
-        sink.put(at, 0, image.superblock(group, sink.kib()).as_bytes())?;
+    plan.write(&mut |at, bytes| sink.put(at, 0, bytes))?;
+    for (group, at) in plan.backups() {
+        sink.put(at, 0, plan.superblock(group, sink.kib()).as_bytes())?;
     }
     sink.flush()?;
-    let (at, offset) = image.super_place();
-    sink.put(at, offset, image.superblock(0, sink.kib()).as_bytes())?;
+    let first = plan.superblock(0, sink.kib());
+    sink.put(plan.sb.super_block(), plan.sb.super_byte(), first.as_bytes())?;
     sink.flush()?;
     Ok(report)
 }
 
-fn place(identify: &Identify, options: &MkfsOptions) -> Result<Plan> {
+fn place<'a>(identify: &Identify, options: &'a MkfsOptions) -> Result<Plan<'a>> {
     if identify.zones.is_some() {
         return Err(Error::unsupported("ext4 on a zoned drive"));
     }
     Plan::new(options, identify.blocks.saturating_mul(BLOCK_SIZE as u64))
 }
 
-/// Blocks of the drive that the volume fills, the last one perhaps in part.
-fn drive_blocks(sb: &Superblock) -> u64 {
-    (sb.blocks * u64::from(sb.block_size)).div_ceil(BLOCK_SIZE as u64)
-}
-
-fn describe(plan: &Plan, trimmed: bool) -> FormatReport {
+fn describe(plan: &Plan<'_>, trimmed: bool) -> FormatReport {
     let sb = &plan.sb;
-    let backups = (1..sb.groups).filter(|group| sb.has_super(*group));
-    FormatReport {
-        superblock: sb.clone(),
-        journal_blocks: plan.journal.as_ref().map_or(0, File::len),
-        backups: backups.map(|group| sb.group_start(group)).collect(),
-        trimmed,
-    }
+    let backups = plan.backups().map(|(_, at)| at).collect();
+    FormatReport { superblock: sb.clone(), journal_blocks: plan.journal_len(), backups, trimmed }
 }

@@ -8,6 +8,9 @@ const BLOCK_SIZE: u32 = 4096;
 /// `-G`: groups of a flexible group.
 const FLEX_GROUPS: u32 = 16;
 const MIB: u64 = 1 << 20;
+/// What `-E` of mke2fs has besides.
+const NOT_MADE: &str = "desc_size encoding encoding_flags mmp_update_interval num_backup_sb offset \
+    orphan_file_size packed_meta_blocks quotatype revision test_fs assume_storage_prezeroed";
 
 /// The three feature words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,36 +98,24 @@ impl Features {
         if !needed.is_empty() {
             return Err(Error::unsupported(format!("making volumes without {needed}")));
         }
-        let needs = |what, other| Err(Error::usage(format!("{what} needs {other} as well")));
-        let excludes = |what, other| Err(Error::usage(format!("{what} excludes {other}")));
-        let resize = self.compat.contains(Compat::RESIZE_INODE);
+        let has = |feature| self.compat.contains(feature);
+        let (journal, resize) = (has(Compat::HAS_JOURNAL), has(Compat::RESIZE_INODE));
         let csum = self.ro_compat.contains(RoCompat::METADATA_CSUM);
-        match () {
-            () if self.incompat.contains(Incompat::CSUM_SEED) && !csum => {
-                needs("metadata_csum_seed", "metadata_csum")
-            }
-            () if self.compat.contains(Compat::ORPHAN_FILE)
-                && !self.compat.contains(Compat::HAS_JOURNAL) =>
-            {
-                needs("orphan_file", "has_journal")
-            }
-            () if self.compat.contains(Compat::FAST_COMMIT)
-                && !self.compat.contains(Compat::HAS_JOURNAL) =>
-            {
-                needs("fast_commit", "has_journal")
-            }
-            () if resize && !self.ro_compat.contains(RoCompat::SPARSE_SUPER) => {
-                needs("resize_inode", "sparse_super")
-            }
-            () if resize && self.incompat.contains(Incompat::META_BG) => {
-                excludes("meta_bg", "resize_inode")
-            }
-            () if resize && self.compat.contains(Compat::SPARSE_SUPER2) => {
-                excludes("sparse_super2", "resize_inode")
-            }
-            () => Ok(()),
-        }
+        let seed = self.incompat.contains(Incompat::CSUM_SEED);
+        let sparse = self.ro_compat.contains(RoCompat::SPARSE_SUPER);
+        let meta_bg = self.incompat.contains(Incompat::META_BG);
+        require(csum || !seed, "metadata_csum_seed needs metadata_csum as well")?;
+        require(journal || !has(Compat::ORPHAN_FILE), "orphan_file needs has_journal as well")?;
+        require(journal || !has(Compat::FAST_COMMIT), "fast_commit needs has_journal as well")?;
+        require(sparse || !resize, "resize_inode needs sparse_super as well")?;
+        require(!meta_bg || !resize, "meta_bg excludes resize_inode")?;
+        require(!has(Compat::SPARSE_SUPER2) || !resize, "sparse_super2 excludes resize_inode")
     }
+}
+
+/// Fails for this reason unless something can be made as it is asked for.
+pub(super) fn require(can_be: bool, why_not: impl ToString) -> Result<()> {
+    if can_be { Ok(()) } else { Err(Error::usage(why_not)) }
 }
 
 /// Names that mke2fs knows besides those of dumpe2fs.
@@ -302,18 +293,7 @@ impl MkfsOptions {
                 let owner = owner.and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
                 self.root_owner = owner.ok_or_else(wrong)?;
             }
-            "desc_size"
-            | "encoding"
-            | "encoding_flags"
-            | "mmp_update_interval"
-            | "num_backup_sb"
-            | "offset"
-            | "orphan_file_size"
-            | "packed_meta_blocks"
-            | "quotatype"
-            | "revision"
-            | "test_fs"
-            | "assume_storage_prezeroed" => {
+            name if NOT_MADE.split(' ').any(|known| known == name) => {
                 return Err(Error::unsupported(format!("-E {name}")));
             }
             _ => return Err(Error::usage(format!("unknown extended option {name}"))),
@@ -343,37 +323,25 @@ impl MkfsOptions {
     pub fn check(&self) -> Result<()> {
         self.features.check()?;
         let size = self.block_size();
-        let wrong = |what: String| Err(Error::usage(what));
-        if ![1024, 2048, 4096].contains(&size) {
-            return wrong(format!("blocks of {size} bytes; there are 1024, 2048 and 4096"));
-        }
-        let inode = self.inode_size;
-        if !inode.is_power_of_two() || inode < 128 || inode > size {
-            return wrong(format!("inodes of {inode} bytes; a power of two, 128 up to a block"));
-        }
-        if let Some(blocks) = self.blocks_per_group
-            && (blocks < 256 || blocks > size * 8 || !blocks.is_multiple_of(8))
-        {
-            let most = size * 8;
-            return wrong(format!("groups of {blocks} blocks; a multiple of 8, 256 up to {most}"));
-        }
-        if !self.flex_groups.is_power_of_two() || self.flex_groups > 1 << 16 {
-            let found = self.flex_groups;
-            return wrong(format!("flexible groups of {found}; a power of two up to 65536"));
-        }
-        if !(0.0..=50.0).contains(&self.reserved_percent) {
-            return wrong(format!("{}% reserved; up to 50", self.reserved_percent));
-        }
-        if let Some(ratio) = self.inode_ratio.filter(|ratio| !(1024..=64 * MIB).contains(ratio)) {
-            return wrong(format!("an inode for each {ratio} bytes; 1024 up to 67108864"));
-        }
-        if self.label.len() > 16 {
-            return wrong("the label has more than 16 bytes".into());
-        }
-        if self.last_mounted.len() > 63 {
-            return wrong("the last mount point has more than 63 bytes".into());
-        }
-        Ok(())
+        let allowed = "there are 1024, 2048 and 4096";
+        let fits = [1024, 2048, 4096].contains(&size);
+        require(fits, format!("blocks of {size} bytes; {allowed}"))?;
+        let (inode, allowed) = (self.inode_size, "a power of two, 128 up to a block");
+        let fits = inode.is_power_of_two() && (128..=size).contains(&inode);
+        require(fits, format!("inodes of {inode} bytes; {allowed}"))?;
+        let (blocks, most) = (self.blocks_per_group.unwrap_or(size * 8), size * 8);
+        let fits = (256..=most).contains(&blocks) && blocks.is_multiple_of(8);
+        require(fits, format!("groups of {blocks} blocks; a multiple of 8, 256 up to {most}"))?;
+        let flex = self.flex_groups;
+        let fits = flex.is_power_of_two() && flex <= 1 << 16;
+        require(fits, format!("flexible groups of {flex}; a power of two up to 65536"))?;
+        let percent = self.reserved_percent;
+        require((0.0..=50.0).contains(&percent), format!("{percent}% reserved; up to 50"))?;
+        let ratio = self.inode_ratio.unwrap_or(1024);
+        let fits = (1024..=64 * MIB).contains(&ratio);
+        require(fits, format!("an inode for each {ratio} bytes; 1024 up to 67108864"))?;
+        require(self.label.len() <= 16, "the label has more than 16 bytes")?;
+        require(self.last_mounted.len() <= 63, "the last mount point has more than 63 bytes")
     }
 }
 

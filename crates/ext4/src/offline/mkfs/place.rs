@@ -14,11 +14,13 @@ use super::tree::nodes_for;
 use crate::error::{Error, Result};
 use crate::ondisk::checksum::Checksums;
 use crate::ondisk::extent::{Extent, LEN_MAX};
-use crate::ondisk::features::{Compat, Incompat};
+use crate::ondisk::features::Compat;
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FIRST_INO, FsBlock, Group};
+use crate::ondisk::{FIRST_INO, FsBlock, Group, Ino, JOURNAL_INO, RESIZE_INO, ROOT_INO};
 
+pub(super) const LOST_FOUND_INO: Ino = FIRST_INO;
+pub(super) const ORPHAN_INO: Ino = FIRST_INO + 1;
 /// Bytes of `lost+found`, so that e2fsck need not allocate while it repairs.
 const LOST_FOUND_BYTES: u32 = 16 << 10;
 /// Blocks of a file that need no map of their own outside the inode (`EXT2_NDIR_BLOCKS`).
@@ -39,38 +41,33 @@ impl File {
 
     /// The blocks of its contents, in order.
     pub(super) fn blocks(&self) -> impl Iterator<Item = FsBlock> + '_ {
-        self.extents.iter().flat_map(|extent| extent.start..extent.start + u64::from(extent.len))
+        self.extents.iter().flat_map(Extent::home)
     }
 }
 
 /// A volume of which every block has its place.
-pub(super) struct Plan {
-    /// Without free space and journal.
+pub(super) struct Plan<'a> {
+    pub(super) options: &'a MkfsOptions,
+    /// Until [`Plan::finish`] without free space and journal. The first one, but for
+    /// [`Plan::superblock`].
     pub(super) sb: Superblock,
-    /// One for each group, without counts and checksums.
+    /// One for each group, until [`Plan::finish`] without counts and checksums.
     pub(super) groups: Vec<RawGroupDesc>,
     pub(super) space: Space,
-    pub(super) root: File,
-    pub(super) lost_found: File,
-    /// The block of the resize inode's map.
-    pub(super) resize: Option<FsBlock>,
-    pub(super) journal: Option<File>,
-    pub(super) orphans: Option<File>,
+    /// In the order in which they were placed. The resize inode's only block is that of its map.
+    pub(super) files: Vec<(Ino, File)>,
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     /// Places a volume on a drive of `device` bytes.
-    pub(super) fn new(options: &MkfsOptions, device: u64) -> Result<Self> {
+    pub(super) fn new(options: &'a MkfsOptions, device: u64) -> Result<Self> {
         let sb = layout(options, device)?;
         let journal = journal_blocks(options, &sb)?;
         let mut plan = Self {
+            options,
             groups: vec![RawGroupDesc::new_zeroed(); sb.groups as usize],
             space: Space::new(sb.blocks),
-            root: File::default(),
-            lost_found: File::default(),
-            resize: None,
-            journal: None,
-            orphans: None,
+            files: Vec::new(),
             sb,
         };
         plan.place_base();
@@ -98,10 +95,7 @@ impl Plan {
     }
 
     fn place_tables(&mut self) -> Result<()> {
-        let flex = match self.sb.incompat.contains(Incompat::FLEX_BG) {
-            true => 1 << self.sb.raw.log_groups_per_flex,
-            false => 1,
-        };
+        let flex = 1 << self.sb.raw.log_groups_per_flex;
         let table = u64::from(self.sb.table_blocks());
         for group in 0..self.sb.groups {
             let first = group / flex * flex;
@@ -111,13 +105,12 @@ impl Plan {
             // Room is left for the same of the other groups; mke2fs leaves it for a whole flexible
             // group if this is its only group.
             let gap = u64::from(if end - first == 1 { flex } else { end - first });
-            let spot = Spot { group, flexible: first..end, is_flexible: flex > 1 };
             let goal = before.map(|before| before.block_bitmap() + 1);
-            let block_bitmap = self.place(&spot, goal, 1)?;
+            let block_bitmap = self.place(group, first..end, goal, 1)?;
             let goal = before.map_or(block_bitmap + gap, |before| before.inode_bitmap() + 1);
-            let inode_bitmap = self.place(&spot, Some(goal), 1)?;
+            let inode_bitmap = self.place(group, first..end, Some(goal), 1)?;
             let goal = before.map_or(inode_bitmap + gap, |before| before.inode_table() + table);
-            let inode_table = self.place(&spot, Some(goal), table)?;
+            let inode_table = self.place(group, first..end, Some(goal), table)?;
             let desc = &mut self.groups[group as usize];
             desc.set_block_bitmap(block_bitmap);
             desc.set_inode_bitmap(inode_bitmap);
@@ -127,31 +120,32 @@ impl Plan {
     }
 
     /// `len` blocks in a row for a group's bitmap or table: at `goal` if they are free, else where
-    /// those of the flexible group's other groups fit as well.
-    fn place(&mut self, spot: &Spot, goal: Option<FsBlock>, len: u64) -> Result<FsBlock> {
-        let range = match spot.is_flexible {
-            true => self.sb.group_start(spot.flexible.start)..self.group_end(spot.flexible.end - 1),
-            false => self.sb.group_blocks(spot.group),
-        };
-        let rest = u64::from(spot.flexible.end - spot.group);
+    /// those of the other groups of its flexible group fit as well.
+    fn place(
+        &mut self,
+        group: Group,
+        flexible: Range<Group>,
+        goal: Option<FsBlock>,
+        len: u64,
+    ) -> Result<FsBlock> {
+        let is_flexible = self.sb.raw.log_groups_per_flex > 0;
+        let end = self.sb.group_blocks(flexible.end - 1).end;
+        let range = self.sb.group_start(flexible.start)..end;
+        let rest = u64::from(flexible.end - group);
         let all = (rest * len).min(u64::from(self.sb.blocks_per_group) / 4).max(len);
         let at = goal
             .filter(|goal| self.space.is_free(*goal, len) && range.contains(goal))
             .or_else(|| self.space.find(range.clone(), all))
             .or_else(|| self.space.find(range, len))
-            .or_else(|| self.space.find(0..self.sb.blocks, len).filter(|_| spot.is_flexible));
+            .or_else(|| self.space.find(0..self.sb.blocks, len).filter(|_| is_flexible));
         let at = at.ok_or_else(|| {
-            Error::usage(format!("no room for the {len} blocks that group {} needs", spot.group))
+            Error::usage(format!("no room for the {len} blocks that group {group} needs"))
         })?;
         self.space.take(at..at + len);
-        if spot.is_flexible {
+        if is_flexible {
             self.initialize(at..at + len);
         }
         Ok(at)
-    }
-
-    fn group_end(&self, group: Group) -> FsBlock {
-        self.sb.group_blocks(group).end
     }
 
     /// The bitmaps of the groups of `blocks` can no longer be derived from the descriptors.
@@ -164,18 +158,17 @@ impl Plan {
 
     fn place_files(&mut self, journal: Option<u32>) -> Result<()> {
         let start = self.sb.group_start(0);
-        self.root = self.file(1, start)?;
+        self.place_file(ROOT_INO, 1, start)?;
         let blocks = LOST_FOUND_BYTES / self.sb.block_size;
-        self.lost_found = self.file(blocks.min(DIRECT), start)?;
+        self.place_file(LOST_FOUND_INO, blocks.min(DIRECT), start)?;
         if self.sb.compat.contains(Compat::RESIZE_INODE) {
             let goal = self.groups[0].inode_table() + u64::from(self.sb.table_blocks());
-            self.resize = Some(self.take_near(goal, 1)?.start);
+            self.place_file(RESIZE_INO, 1, goal)?;
         }
-        if let Some(blocks) = journal {
-            self.journal = Some(self.file(blocks, self.journal_goal())?);
-        }
-        if journal.is_some() && self.sb.compat.contains(Compat::ORPHAN_FILE) {
-            self.orphans = Some(self.file(orphan_blocks(&self.sb), start)?);
+        let Some(blocks) = journal else { return Ok(()) };
+        self.place_file(JOURNAL_INO, blocks, self.journal_goal())?;
+        if self.sb.compat.contains(Compat::ORPHAN_FILE) {
+            self.place_file(ORPHAN_INO, orphan_blocks(&self.sb), start)?;
         }
         Ok(())
     }
@@ -190,8 +183,8 @@ impl Plan {
         Ok(found)
     }
 
-    /// A file of `len` blocks: the free ones from `goal` on.
-    fn file(&mut self, len: u32, goal: FsBlock) -> Result<File> {
+    /// Places a file of `len` blocks: the free ones from `goal` on.
+    fn place_file(&mut self, ino: Ino, len: u32, goal: FsBlock) -> Result<()> {
         let (mut file, mut at) = (File::default(), goal);
         let mut block = 0;
         while block < len {
@@ -205,7 +198,18 @@ impl Plan {
                 file.nodes.push(self.take_near(goal, 1)?.start);
             }
         }
-        Ok(file)
+        self.files.push((ino, file));
+        Ok(())
+    }
+
+    /// A file of the volume, if it has that.
+    pub(super) fn file(&self, ino: Ino) -> Option<&File> {
+        self.files.iter().find(|(known, _)| *known == ino).map(|(_, file)| file)
+    }
+
+    /// Blocks of the journal.
+    pub(super) fn journal_len(&self) -> u64 {
+        self.file(JOURNAL_INO).map_or(0, File::len)
     }
 
     /// Where the journal should begin: in the middle of the volume, so that the way to it is short
@@ -227,28 +231,26 @@ impl Plan {
         self.sb.group_start(most.unwrap_or(start))
     }
 
+    /// The groups that begin with a copy of the superblock, and where.
+    pub(super) fn backups(&self) -> impl Iterator<Item = (Group, FsBlock)> + '_ {
+        let copies = (1..self.sb.groups).filter(|group| self.sb.has_super(*group));
+        copies.map(|group| (group, self.sb.group_start(group)))
+    }
+
     /// Free blocks of a group.
     pub(super) fn free(&self, group: Group) -> u64 {
         self.space.free_in(self.sb.group_blocks(group))
     }
 
-    /// Inodes in use: the reserved ones, `lost+found`, and the orphan file.
+    /// Inodes in use, which are the first ones: reserved, `lost+found`, and the orphan file.
     pub(super) fn inodes(&self) -> u32 {
-        FIRST_INO + u32::from(self.orphans.is_some())
+        self.file(ORPHAN_INO).map_or(LOST_FOUND_INO, |_| ORPHAN_INO)
     }
 
     /// Blocks that can never hold files (`s_overhead_clusters`).
     pub(super) fn overhead(&self) -> u64 {
         let each = u64::from(2 + self.sb.table_blocks()) * u64::from(self.sb.groups);
         let base = (0..self.sb.groups).map(|group| u64::from(self.sb.base_meta_blocks(group)));
-        let journal = self.journal.as_ref().map_or(0, File::len);
-        self.sb.first_data_block() + each + base.sum::<u64>() + journal
+        self.sb.first_data_block() + each + base.sum::<u64>() + self.journal_len()
     }
-}
-
-/// For which group something is placed, and with which groups.
-struct Spot {
-    group: Group,
-    flexible: Range<Group>,
-    is_flexible: bool,
 }

@@ -1,6 +1,7 @@
 //! Writes blocks of the file system to a drive, whose blocks may be larger.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block, Lba};
@@ -39,14 +40,9 @@ impl<'a> Sink<'a> {
             self.write_out()?;
         }
         let block = match self.gathered.entry(lba) {
-            std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
-            std::collections::btree_map::Entry::Vacant(free) => {
-                free.insert(if bytes.len() == BLOCK_SIZE {
-                    Block::zeroed()
-                } else {
-                    self.queue.read_block(lba)?
-                })
-            }
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(free) if bytes.len() == BLOCK_SIZE => free.insert(Block::zeroed()),
+            Entry::Vacant(free) => free.insert(self.queue.read_block(lba)?),
         };
         block.make_mut()[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -70,9 +66,8 @@ impl<'a> Sink<'a> {
         if inner.start >= inner.end {
             return blocks.into_iter().try_for_each(|at| self.put(at, 0, &zeroes));
         }
-        for at in (blocks.start..inner.start).chain(inner.end..blocks.end) {
-            self.put(at, 0, &zeroes)?;
-        }
+        let mut ends = (blocks.start..inner.start).chain(inner.end..blocks.end);
+        ends.try_for_each(|at| self.put(at, 0, &zeroes))?;
         self.zero_whole(inner.start / each..inner.end / each)
     }
 
