@@ -12,12 +12,15 @@ use crate::inode::cached::Inode;
 use crate::ondisk::dirent::{Dirent, Dirents};
 use crate::ondisk::features::Incompat;
 use crate::ondisk::inode::Flags;
-use crate::ondisk::{FsBlock, Ino, LINK_MAX, ROOT_INO};
+use crate::ondisk::{FsBlock, Ino, ROOT_INO, ensure};
+
+/// The names that every directory has.
+const DOTS: [&[u8]; 2] = [b".", b".."];
 
 /// One directory while its records are read.
-struct Listing {
-    /// Its number and that of the directory above.
-    ino: Ino,
+struct Listing<'a> {
+    dir: &'a Inode,
+    /// The directory above.
     parent: Ino,
     names: FxHashSet<Box<[u8]>>,
     /// Directories that it names.
@@ -27,13 +30,12 @@ struct Listing {
 impl Checker {
     /// Walks from the root, so that every directory is met once, from above.
     pub(super) fn dirs(&mut self) -> Result<()> {
-        match self.inodes.get_mut(&ROOT_INO) {
-            Some(root) if root.kind == FileKind::Directory => root.reached = true,
-            _ => {
-                self.find("inode 2", "root directory", "none", "a directory");
-                return Ok(());
-            }
-        }
+        let root = self.inodes.get_mut(&ROOT_INO);
+        let Some(root) = root.filter(|root| root.kind == FileKind::Directory) else {
+            self.notes.add("inode 2", "root directory", "none", "a directory");
+            return Ok(());
+        };
+        root.reached = true;
         let mut waiting = VecDeque::from([(ROOT_INO, ROOT_INO)]);
         while let Some((ino, parent)) = waiting.pop_front() {
             for below in self.dir(ino, parent)? {
@@ -46,7 +48,8 @@ impl Checker {
         let mut lost: Vec<Ino> = lost.map(|(ino, _)| *ino).collect();
         lost.sort_unstable();
         for ino in lost {
-            self.find(format!("inode {ino}"), "directory", "not reached from the root", "a name");
+            let found = "not reached from the root";
+            self.notes.add(format!("inode {ino}"), "directory", found, "a name");
         }
         Ok(())
     }
@@ -55,137 +58,117 @@ impl Checker {
     fn dir(&mut self, ino: Ino, parent: Ino) -> Result<Vec<Ino>> {
         let place = format!("inode {ino}");
         let read = self.reader.inode_uncached(ino);
-        let Some(dir) = self.sound(&*place, read)? else { return Ok(Vec::new()) };
-        let mut listing = Listing { ino, parent, names: FxHashSet::default(), below: Vec::new() };
+        let Some(dir) = self.notes.sound(&*place, read)? else { return Ok(Vec::new()) };
+        let (names, below) = (FxHashSet::default(), Vec::new());
+        let mut listing = Listing { dir: &dir, parent, names, below };
         if dir.flags().contains(Flags::INLINE_DATA) {
             let records = self.reader.inline_records(&dir);
-            let Some((found, areas)) = self.sound(&*place, records)? else {
+            let Some((found, areas)) = self.notes.sound(&*place, records)? else {
                 return Ok(Vec::new());
             };
-            self.dots(&mut listing, ino, found);
+            // It has no records for the dots.
+            self.count_name(ino);
+            self.count_name(parent);
+            self.notes.compare(&*place, "directory", found, parent);
+            listing.names.extend(DOTS.map(Box::from));
             for area in areas {
-                self.records(&dir, area, dir.at, &mut listing)?;
+                self.records(&mut listing, area, dir.at)?;
             }
             return Ok(listing.below);
         }
         for block in 0..block_count(&self.reader.sb, &dir) {
             let read = dir_block(&self.reader, &dir, block);
-            if let Some((at, block)) = self.sound(&*place, read)? {
+            if let Some((at, block)) = self.notes.sound(&*place, read)? {
                 let bytes = &block[..self.reader.sb.block_size as usize];
-                self.records(&dir, bytes, at, &mut listing)?;
+                self.records(&mut listing, bytes, at)?;
             }
         }
-        for dot in [&b"."[..], b".."] {
-            if !listing.names.contains(dot) {
-                let name = String::from_utf8_lossy(dot).into_owned();
-                self.find(&*place, "directory", format!("no '{name}'"), "both dots");
-            }
+        for dot in DOTS.into_iter().filter(|dot| !listing.names.contains(*dot)) {
+            let found = format!("no '{}'", dot.escape_ascii());
+            self.notes.add(&*place, "directory", found, "both dots");
         }
         let checked = self.tree(&dir);
-        self.sound(&*place, checked)?;
+        self.notes.sound(&*place, checked)?;
         Ok(listing.below)
     }
 
-    fn records(
-        &mut self,
-        dir: &Inode,
-        bytes: &[u8],
-        at: FsBlock,
-        listing: &mut Listing,
-    ) -> Result<()> {
+    fn records(&mut self, listing: &mut Listing<'_>, bytes: &[u8], at: FsBlock) -> Result<()> {
         for dirent in Dirents::new(bytes, at) {
-            let place = format!("inode {}", dir.ino);
-            let Some(dirent) = self.sound(&*place, dirent)? else { break };
+            let place = format!("inode {}", listing.dir.ino);
+            let Some(dirent) = self.notes.sound(&*place, dirent)? else { break };
             if dirent.ino == 0 {
                 continue;
             }
-            if !dir.flags().contains(Flags::ENCRYPT) {
-                let named = dirent.check_name(at);
-                self.sound(&*place, named)?;
+            if !listing.dir.flags().contains(Flags::ENCRYPT) {
+                self.notes.sound(&*place, dirent.check_name(at))?;
             }
             if !listing.names.insert(dirent.name.into()) {
                 let name = String::from_utf8_lossy(dirent.name);
-                self.find(&*place, "dirent.name", format!("'{name}' twice"), "once");
+                self.notes.add(&*place, "dirent.name", format!("'{name}' twice"), "once");
             }
-            let checked = self.record(&dirent, at, listing);
-            self.sound(&*place, checked)?;
+            let checked = self.record(listing, &dirent, at);
+            self.notes.sound(&*place, checked)?;
         }
         Ok(())
     }
 
     /// Checks what a record names, and counts it.
-    fn record(&mut self, dirent: &Dirent<'_>, at: FsBlock, listing: &mut Listing) -> Result<()> {
-        let wrong =
-            |field, found: String, allowed: &str| Err(Error::corrupt(field, at, found, allowed));
-        let name = || String::from_utf8_lossy(dirent.name).into_owned();
+    fn record(
+        &mut self,
+        listing: &mut Listing<'_>,
+        dirent: &Dirent<'_>,
+        at: FsBlock,
+    ) -> Result<()> {
+        let name = String::from_utf8_lossy(dirent.name);
         match dirent.name {
-            b"." => return self.dot(dirent.ino, listing.ino, at),
+            b"." => return self.dot(dirent.ino, listing.dir.ino, at),
             b".." => return self.dot(dirent.ino, listing.parent, at),
             _ => {}
         }
-        let has_types = self.reader.sb.incompat.contains(Incompat::FILETYPE);
+        let found = format_args!("{} as '{name}'", dirent.ino);
         let Some(seen) = self.inodes.get_mut(&dirent.ino) else {
-            let found = format!("{} as '{}'", dirent.ino, name());
-            return wrong("dirent.inode", found, "an inode in use");
+            return Err(Error::corrupt("dirent.inode", at, found, "an inode in use"));
         };
         seen.named += 1;
-        if has_types && FileKind::from_dirent_type(dirent.file_type) != Some(seen.kind) {
-            let (found, allowed) = (dirent.file_type, format!("{:?}", seen.kind));
-            return wrong("dirent.file_type", format!("{found} of '{}'", name()), &allowed);
+        if self.reader.sb.incompat.contains(Incompat::FILETYPE) {
+            let is_same = FileKind::from_dirent_type(dirent.file_type) == Some(seen.kind);
+            let found = format_args!("{} of '{name}'", dirent.file_type);
+            ensure(is_same, "dirent.file_type", at, found, format_args!("{:?}", seen.kind))?;
         }
-        if seen.kind != FileKind::Directory {
-            return Ok(());
+        if seen.kind == FileKind::Directory {
+            let is_new = !std::mem::replace(&mut seen.reached, true);
+            ensure(is_new, "dirent.inode", at, found, "a directory that has no name yet")?;
+            listing.below.push(dirent.ino);
         }
-        if std::mem::replace(&mut seen.reached, true) {
-            let found = format!("{} as '{}'", dirent.ino, name());
-            return wrong("dirent.inode", found, "a directory that has no name yet");
-        }
-        listing.below.push(dirent.ino);
         Ok(())
     }
 
     fn dot(&mut self, found: Ino, right: Ino, at: FsBlock) -> Result<()> {
-        if let Some(seen) = self.inodes.get_mut(&right) {
-            seen.named += 1;
-        }
-        match found == right {
-            true => Ok(()),
-            false => Err(Error::corrupt("dirent.inode of a dot", at, found, right)),
-        }
+        self.count_name(right);
+        ensure(found == right, "dirent.inode of a dot", at, found, right)
     }
 
-    /// The dots of a directory in the inode, which has no records for them.
-    fn dots(&mut self, listing: &mut Listing, own: Ino, parent: Ino) {
-        for (found, right) in [(own, listing.ino), (parent, listing.parent)] {
-            if let Some(seen) = self.inodes.get_mut(&right) {
-                seen.named += 1;
-            }
-            if found != right {
-                self.find(format!("inode {own}"), "directory", found, right);
-            }
-        }
-        listing.names.extend([&b"."[..], b".."].map(Box::from));
+    fn count_name(&mut self, ino: Ino) {
+        self.inodes.get_mut(&ino).into_iter().for_each(|seen| seen.named += 1);
     }
 
     /// Compares link counts with the records that were counted.
     pub(super) fn links(&mut self) {
         let mut wrong: Vec<_> = Vec::new();
         for (ino, seen) in &self.inodes {
-            let is_own = *ino < self.reader.sb.first_ino && *ino != ROOT_INO;
-            if is_own || self.reader.is_internal(*ino) || self.orphans.contains(ino) {
+            let is_own = self.is_reserved(*ino) || self.reader.is_internal(*ino);
+            if is_own || self.orphans.contains(ino) {
                 continue;
             }
             // A directory with too many below it has 1 link, and keeps it.
-            let is_many = seen.kind == FileKind::Directory
-                && seen.links == 1
-                && (seen.named >= LINK_MAX || seen.named > 2);
+            let is_many = seen.kind == FileKind::Directory && seen.links == 1 && seen.named > 2;
             if seen.links != seen.named && !is_many && !self.is_value(*ino) {
                 wrong.push((*ino, seen.links, seen.named));
             }
         }
         wrong.sort_unstable();
         for (ino, found, right) in wrong {
-            self.find(format!("inode {ino}"), "inode.i_links_count", found, right);
+            self.notes.add(format!("inode {ino}"), "inode.i_links_count", found, right);
         }
     }
 

@@ -3,13 +3,24 @@
 use super::Checker;
 use crate::blocks::{Blocks, Kind};
 use crate::dir::entries::block_count;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::cached::Inode;
 use crate::inode::map;
+use crate::ondisk::checksum::compare;
 use crate::ondisk::features::{Compat, Incompat};
 use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
+use crate::ondisk::inode::RawInode;
 use crate::ondisk::superblock::STATE_CLEAN;
-use crate::ondisk::{FsBlock, Group, bitmap, orphan};
+use crate::ondisk::{FsBlock, Group, bitmap, ensure, orphan};
+
+/// What a descriptor points to, in the order of `Superblock::parts_of`.
+const PARTS: [&str; 3] =
+    ["group_desc.bg_block_bitmap", "group_desc.bg_inode_bitmap", "group_desc.bg_inode_table"];
+
+/// Whether all bits of a bitmap behind the first `count` are set.
+fn has_padding(bits: &[u8], count: u32) -> bool {
+    bitmap::first_free(bits, count..bits.len() as u32 * 8).is_none()
+}
 
 impl Checker {
     /// Checks all descriptors and claims the volume's own blocks. `None` stands for a descriptor
@@ -23,26 +34,17 @@ impl Checker {
                 self.claim_own(group, block, "superblock or descriptors");
             }
             let (raw, at) = self.reader.raw_group(group)?;
-            let verified =
-                raw.verify(self.reader.sb.checksums, group, self.reader.sb.desc_size, at);
-            self.sound(&*place, verified)?;
-            let table = (raw.inode_table(), self.reader.sb.table_blocks().into());
-            let parts = [
-                (raw.block_bitmap(), 1, "group_desc.bg_block_bitmap"),
-                (raw.inode_bitmap(), 1, "group_desc.bg_inode_bitmap"),
-                (table.0, table.1, "group_desc.bg_inode_table"),
-            ];
+            let sb = &self.reader.sb;
+            let parts = PARTS.into_iter().zip(sb.parts_of(&raw));
+            self.notes.sound(&*place, raw.verify(sb.checksums, group, sb.desc_size, at))?;
             let mut usable = true;
-            for (start, count, what) in parts {
-                match self.reader.sb.check_blocks(start, count, what, at) {
-                    Ok(()) => {
-                        (start..start + count).for_each(|block| self.claim_own(group, block, what));
-                    }
-                    Err(error) => {
-                        self.note(&*place, error)?;
-                        usable = false;
-                    }
+            for (what, (start, count)) in parts {
+                let on_volume = self.reader.sb.check_blocks(start, count, what, at);
+                if self.notes.sound(&*place, on_volume)?.is_none() {
+                    usable = false;
+                    continue;
                 }
+                (start..start + count).for_each(|at| self.claim_own(group, at, what));
             }
             groups.push(usable.then_some(raw));
         }
@@ -57,7 +59,7 @@ impl Checker {
         }
         let (at, what) = (self.reader.sb.raw.mmp_block.get(), "superblock.s_mmp_block");
         let on_volume = self.reader.sb.check_blocks(at, 1, what, at);
-        if self.sound("superblock", on_volume)?.is_some() {
+        if self.notes.sound("superblock", on_volume)?.is_some() {
             self.claim_own(self.reader.sb.group_of(at), at, what);
         }
         Ok(())
@@ -68,7 +70,7 @@ impl Checker {
         let is_new = self.claims.volume(&self.reader.sb, block);
         if !is_new && self.reader.sb.cluster_ratio == 1 {
             let found = format!("block {block}, which is claimed already");
-            self.find(format!("group {group}"), what, found, "a block of its own");
+            self.notes.add(format!("group {group}"), what, found, "a block of its own");
         }
     }
 
@@ -76,56 +78,42 @@ impl Checker {
     pub(super) fn bitmaps(&mut self, groups: &[Option<RawGroupDesc>]) -> Result<()> {
         for (group, raw) in (0..).zip(groups) {
             let Some(raw) = raw else { continue };
-            let place = format!("group {group}");
-            let checked = self.block_bitmap(group, raw);
-            self.sound(&*place, checked)?;
-            let checked = self.inode_bitmap_padding(raw);
-            self.sound(&*place, checked)?;
+            let checked = self.block_bitmap(group, raw).and(self.inode_bitmap_padding(raw));
+            self.notes.sound(format!("group {group}"), checked)?;
         }
         Ok(())
     }
 
     fn block_bitmap(&mut self, group: Group, raw: &RawGroupDesc) -> Result<()> {
-        let sb = &self.reader.sb;
+        let Self { reader, notes, .. } = self;
+        let (sb, place) = (&reader.sb, &*format!("group {group}"));
         let blocks = sb.group_blocks(group);
         let bits = ((blocks.end - blocks.start).div_ceil(sb.cluster_ratio.into())) as u32;
         let (claimed, by_inode) = self.claims.group(group);
         let free = bitmap::count_free(claimed, bits);
         self.counts.free_clusters += u64::from(free);
-        let mut wrong = Vec::new();
-        if raw.free_clusters() != free {
-            wrong.push(("group_desc.bg_free_blocks_count", raw.free_clusters().to_string(), free));
-        }
+        notes.compare(place, "group_desc.bg_free_blocks_count", raw.free_clusters(), free);
         if raw.has(BLOCK_UNINIT) {
             if by_inode {
-                wrong.push(("group_desc.bg_flags", "BLOCK_UNINIT with files' blocks".into(), 0));
+                notes.add(place, "group_desc.bg_flags", "BLOCK_UNINIT with files' blocks", 0);
             }
-        } else {
-            let at = raw.block_bitmap();
-            let block = self.reader.block(at, Kind::Bitmap)?;
-            for bit in 0..bits {
-                let (found, right) = (bitmap::test(&block[..], bit), bitmap::test(claimed, bit));
-                if found != right {
-                    let found = format!("bit {bit} {}", u8::from(found));
-                    wrong.push(("block bitmap", found, right.into()));
-                }
-            }
-            let padded = (bits..sb.block_size * 8).all(|bit| bitmap::test(&block[..], bit));
-            if !padded {
-                wrong.push(("block bitmap padding", "free bits behind the last".into(), 1));
-            }
-            if let Some(seed) = sb.checksums.seed() {
-                let mask = if sb.desc_size > 32 { !0 } else { 0xffff };
-                let right = bitmap::checksum(seed, &block[..], sb.clusters_per_group) & mask;
-                if raw.block_bitmap_csum() & mask != right {
-                    let found = raw.block_bitmap_csum().to_string();
-                    wrong.push(("group_desc.bg_block_bitmap_csum", found, right));
-                }
+            return Ok(());
+        }
+        let block = reader.block(raw.block_bitmap(), Kind::Bitmap)?;
+        let block = sb.bytes(&block);
+        for bit in 0..bits {
+            let (found, right) = (bitmap::test(block, bit), bitmap::test(claimed, bit));
+            if found != right {
+                let found = format!("bit {bit} {}", u8::from(found));
+                notes.add(place, "block bitmap", found, u8::from(right));
             }
         }
-        for (what, found, right) in wrong {
-            self.find(format!("group {group}"), what, found, right);
+        if !has_padding(block, bits) {
+            notes.add(place, "block bitmap padding", "free bits behind the last", 1);
         }
+        let stored = raw.block_bitmap_csum();
+        let (found, right) = sb.bitmap_checksums(block, sb.clusters_per_group, stored);
+        notes.compare(place, "group_desc.bg_block_bitmap_csum", found, right);
         Ok(())
     }
 
@@ -137,19 +125,11 @@ impl Checker {
         let at = raw.inode_bitmap();
         let sb = &self.reader.sb;
         let block = self.reader.block(at, Kind::Bitmap)?;
-        let behind = sb.inodes_per_group..sb.block_size * 8;
-        if !behind.into_iter().all(|bit| bitmap::test(&block[..], bit)) {
-            return Err(Error::corrupt("inode bitmap padding", at, 0, 1));
-        }
-        if let Some(seed) = sb.checksums.seed() {
-            let mask = if sb.desc_size > 32 { !0 } else { 0xffff };
-            let right = bitmap::checksum(seed, &block[..], sb.inodes_per_group) & mask;
-            let found = raw.inode_bitmap_csum() & mask;
-            if found != right {
-                return Err(Error::checksum("group_desc.bg_inode_bitmap_csum", at, found, right));
-            }
-        }
-        Ok(())
+        let block = sb.bytes(&block);
+        ensure(has_padding(block, sb.inodes_per_group), "inode bitmap padding", at, 0, 1)?;
+        let stored = raw.inode_bitmap_csum();
+        let (found, right) = sb.bitmap_checksums(block, sb.inodes_per_group, stored);
+        compare("group_desc.bg_inode_bitmap_csum", at, found, right)
     }
 
     /// The superblock's totals: those of a volume that was not unmounted are stale by design, and
@@ -163,13 +143,10 @@ impl Checker {
         let found = sb.raw.free_blocks_count();
         // The last cluster may be longer than the volume.
         if found.abs_diff(free_blocks) >= sb.cluster_ratio.into() {
-            self.find("superblock", "s_free_blocks_count", found, free_blocks);
+            self.notes.add("superblock", "s_free_blocks_count", found, free_blocks);
         }
-        let (found, right) =
-            (u64::from(self.reader.sb.raw.free_inodes_count.get()), self.counts.free_inodes);
-        if found != right {
-            self.find("superblock", "s_free_inodes_count", found, right);
-        }
+        let (found, right) = (sb.raw.free_inodes_count.get().into(), self.counts.free_inodes);
+        self.notes.compare("superblock", "s_free_inodes_count", found, right);
     }
 
     /// Collects the orphans of the list and of the file.
@@ -178,19 +155,18 @@ impl Checker {
         // With a journal to be replayed, the list may be of another time than the inodes.
         while next != 0 && self.orphans.insert(next) {
             let read = self.reader.inode_bytes(next);
-            let Some((bytes, at)) = self.sound("orphan list", read)? else { break };
-            let raw = crate::ondisk::inode::RawInode::read(&bytes, at);
-            next = self.sound("orphan list", raw)?.map_or(0, |raw| raw.dtime.get());
+            let raw = read.and_then(|(bytes, at)| RawInode::read(&bytes, at));
+            next = self.notes.sound("orphan list", raw)?.map_or(0, |raw| raw.dtime.get());
         }
         let file = self.reader.sb.raw.orphan_file_inum.get();
         if file == 0 || !self.reader.sb.compat.contains(Compat::ORPHAN_FILE) {
             return Ok(());
         }
         let read = self.reader.inode(file);
-        let Some(inode) = self.sound("orphan file", read)? else { return Ok(()) };
+        let Some(inode) = self.notes.sound("orphan file", read)? else { return Ok(()) };
         for block in 0..block_count(&self.reader.sb, &inode) {
             let found = self.orphan_block(&inode, block);
-            self.sound("orphan file", found)?;
+            self.notes.sound("orphan file", found)?;
         }
         Ok(())
     }

@@ -48,11 +48,17 @@ struct Counts {
     free_inodes: u64,
 }
 
+/// What was found.
+#[derive(Default)]
+struct Notes {
+    kept: Vec<Finding>,
+    omitted: u64,
+}
+
 /// A check under way.
 struct Checker {
     reader: Reader,
-    findings: Vec<Finding>,
-    omitted: u64,
+    notes: Notes,
     claims: Claims,
     inodes: FxHashMap<Ino, Seen>,
     /// Inodes that are freed or truncated at the next mount.
@@ -69,8 +75,7 @@ pub(crate) fn check(drive: &Arc<dyn Drive>) -> Result<Checked> {
     let claims = Claims::new(&reader.sb);
     let mut checker = Checker {
         reader: reader.lenient(),
-        findings: Vec::new(),
-        omitted: 0,
+        notes: Notes::default(),
         claims,
         inodes: FxHashMap::default(),
         orphans: BTreeSet::new(),
@@ -94,17 +99,12 @@ impl Checker {
         Ok(())
     }
 
-    fn report(mut self, clean_unmount: bool) -> Checked {
-        if self.omitted > 0 {
-            let what = "findings";
-            let found = format!("{} more", self.omitted);
-            self.findings.push(Finding::new("volume".into(), what, found, "none"));
-        }
+    fn report(self, clean_unmount: bool) -> Checked {
         let Counts { files, dirs, free_clusters, free_inodes } = self.counts;
         let sb = &self.reader.sb;
         let clusters = sb.blocks.div_ceil(sb.cluster_ratio.into());
         Checked {
-            findings: self.findings,
+            findings: self.notes.findings(),
             clean_unmount,
             summary: format!(
                 "{dirs} directories, {files} other inodes, {free_inodes} inodes free, {} of \
@@ -114,27 +114,50 @@ impl Checker {
             rows: Vec::new(),
         }
     }
+}
+
+impl Notes {
+    fn findings(mut self) -> Vec<Finding> {
+        if self.omitted > 0 {
+            let found = format!("{} more", self.omitted);
+            self.kept.push(Finding::new("volume".into(), "findings", found, "none"));
+        }
+        self.kept
+    }
 
     /// Notes a finding.
-    fn find(
+    fn add(
         &mut self,
         place: impl Into<String>,
         what: &'static str,
         found: impl ToString,
         allowed: impl ToString,
     ) {
-        if self.findings.len() < FINDINGS_MAX {
-            self.findings.push(Finding::new(place.into(), what, found, allowed));
+        if self.kept.len() < FINDINGS_MAX {
+            self.kept.push(Finding::new(place.into(), what, found, allowed));
         } else {
             self.omitted += 1;
         }
     }
 
+    /// Notes a finding unless what was found is right.
+    fn compare<T: PartialEq + ToString>(
+        &mut self,
+        place: impl Into<String>,
+        what: &'static str,
+        found: T,
+        right: T,
+    ) {
+        if found != right {
+            self.add(place, what, found, right);
+        }
+    }
+
     /// Notes what is corrupt. Fails if the drive does, or if the volume needs what is not built.
-    fn note(&mut self, place: impl Into<String>, error: Error) -> Result<()> {
+    fn error(&mut self, place: impl Into<String>, error: Error) -> Result<()> {
         match error {
             Error::Corrupt(Corrupt { structure, found, allowed, .. }) => {
-                self.find(place, structure, found, allowed);
+                self.add(place, structure, found, allowed);
                 Ok(())
             }
             Error::Unsupported { .. } => Ok(()),
@@ -146,7 +169,7 @@ impl Checker {
     fn sound<T>(&mut self, place: impl Into<String>, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(error) => self.note(place, error).map(|()| None),
+            Err(error) => self.error(place, error).map(|()| None),
         }
     }
 }
