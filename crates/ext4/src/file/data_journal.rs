@@ -29,8 +29,7 @@ impl Engine {
 
     /// The same of an inode that is in memory.
     pub(super) fn is_logged(&self, ino: Ino) -> bool {
-        let shard = self.inodes.look(ino.into());
-        shard.inodes.get(&ino).is_some_and(|cached| self.journals_data(&cached.inode))
+        self.inode_is(ino, |inode| self.journals_data(inode))
     }
 
     /// Pages of a file that are written back at a time. Each block of one that is logged takes a

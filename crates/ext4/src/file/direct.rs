@@ -11,19 +11,17 @@ use std::ops::Range;
 
 use drive::{BLOCK_SIZE, Block};
 use queue::WriteSet;
-use vfs::file::{self, Miss};
+use vfs::file::{self, Miss, Part};
 use vfs::inode::Turn;
 use vfs::{Errno, pieces};
 
 use crate::error::Result;
-use crate::file::map::{FileMap, file_block};
+use crate::file::map::{FileMap, file_block, written_at};
 use crate::file::read_write::{check_regular, readable};
 use crate::file::write_back::Place;
 use crate::fsync::vouched::Written;
-use crate::inode::cached::Shard;
 use crate::inode::map::{self, Mapped};
 use crate::mount::engine::Engine;
-use crate::mount::want::Step;
 use crate::ondisk::{FsBlock, Ino};
 
 const PAGE: u64 = BLOCK_SIZE as u64;
@@ -51,13 +49,16 @@ impl Engine {
         let mut done = 0;
         loop {
             let at = offset + done as u64;
-            let step = {
+            let part = {
                 let mut shard = self.inodes.own(ino.into());
-                read_part(self, &mut shard, ino, at, &mut buf[done..])
+                readable(&shard, ino, at, buf.len() - done).and_then(|len| {
+                    let mut map = FileMap { engine: self, shard: &mut shard, ino };
+                    file::read_direct(&mut map, ino.into(), at, &mut buf[done..done + len])
+                })
             };
-            match step {
-                Ok((len, None)) => return Ok(done + len),
-                Ok((len, Some(miss))) => {
+            match part {
+                Ok(Part { len, miss: None }) => return Ok(done + len),
+                Ok(Part { len, miss: Some(miss) }) => {
                     done += len;
                     done += self.read_miss(ino, &miss, &mut buf[done..])?;
                 }
@@ -70,29 +71,23 @@ impl Engine {
     fn read_miss(&self, ino: Ino, miss: &Miss<vfs::Ino>, buf: &mut [u8]) -> Result<usize> {
         let count = miss.blocks.end - miss.blocks.start;
         let blocks = self.io.read_run(miss.blocks.start, count as u32)?;
-        let is_there = self.look(ino.into(), |shard| {
-            let Mapped::Extent(extent) =
-                map::find(self, &shard.inode(ino)?.inode, file_block(miss.index)?)?
-            else {
-                return Ok(false);
-            };
-            let start = extent.start + (miss.index - u64::from(extent.block));
-            Ok(!extent.unwritten
-                && start == miss.blocks.start
-                && extent.end() >= miss.index + count)
+        let size = self.look(ino.into(), |shard| {
+            let inode = &shard.inode(ino)?.inode;
+            let found = map::find(self, inode, file_block(miss.index)?)?;
+            let range = miss.index..miss.index + count;
+            let is_there = matches!(found, Mapped::Extent(extent)
+                if !extent.unwritten && extent.part(range).home() == miss.blocks);
+            Ok(if is_there { inode.size } else { 0 })
         })?;
-        if !is_there {
-            return Ok(0);
-        }
+        // What lies behind the end of the file is not the caller's.
+        let most = buf.len().min(size.saturating_sub(miss.index * PAGE) as usize);
         let mut done = 0;
-        for (piece, block) in buf.chunks_mut(BLOCK_SIZE).zip(blocks) {
+        for (piece, block) in buf[..most].chunks_mut(BLOCK_SIZE).zip(blocks) {
             cores::charge(cores::Stage::CopyPage);
             piece.copy_from_slice(&block[..piece.len()]);
             done += piece.len();
         }
-        // What lies behind the end of the file is not the caller's.
-        let size = self.look(ino.into(), |shard| Ok(shard.inode(ino)?.inode.size))?;
-        Ok(done.min(size.saturating_sub(miss.index * PAGE) as usize))
+        Ok(done)
     }
 
     /// Writes a regular file; when this returns, the drive has it.
@@ -158,22 +153,12 @@ impl Engine {
             let end = pages.end * PAGE;
             // The log would bring back what it has (`ext4_should_use_dio`).
             let is_logged = self.journals_data(inode);
-            if is_logged || offset > inode.size || end > inode.raw.size() {
+            let is_dirty = shard.pages.dirty_in(ino.into(), pages.clone()).next().is_some();
+            if is_logged || is_dirty || offset > inode.size || end > inode.raw.size() {
                 return Ok(None);
             }
-            if shard.pages.dirty_in(ino.into(), pages.clone()).next().is_some() {
-                return Ok(None);
-            }
-            let mut blocks = Vec::with_capacity((pages.end - pages.start) as usize);
-            for index in pages.clone() {
-                match map::find(self, inode, file_block(index)?)? {
-                    Mapped::Extent(extent) if !extent.unwritten => {
-                        blocks.push(extent.start + (index - u64::from(extent.block)));
-                    }
-                    _ => return Ok(None),
-                }
-            }
-            Ok(Some(blocks))
+            // None of them is to be allocated, or read as zeroes until it is written.
+            pages.clone().map(|index| written_at(self, inode, index)).collect()
         })
     }
 
@@ -194,18 +179,4 @@ impl Engine {
         shard.changed.insert(ino);
         Ok(is_sync)
     }
-}
-
-/// Reads up to what has to be read from the drive.
-fn read_part(
-    engine: &Engine,
-    shard: &mut Shard,
-    ino: Ino,
-    offset: u64,
-    buf: &mut [u8],
-) -> Step<(usize, Option<Miss<vfs::Ino>>)> {
-    let len = readable(shard, ino, offset, buf.len())?;
-    let mut map = FileMap { engine, shard, ino };
-    let part = file::read_direct(&mut map, ino.into(), offset, &mut buf[..len])?;
-    Ok((part.len, part.miss))
 }

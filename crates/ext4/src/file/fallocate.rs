@@ -11,7 +11,8 @@ use vfs::inode::Turn;
 use vfs::{Errno, FallocateMode, FileKind, InodeFlags, file};
 
 use crate::error::{Error, Result};
-use crate::file::map::{FileMap, count_dirty, file_block};
+use crate::file::map::{FileMap, count_dirty, count_lacking, file_block};
+use crate::inode::cached::Shard;
 use crate::inode::map::{self, Mapped};
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
@@ -76,8 +77,8 @@ impl Engine {
                 self.unwrite(ino, blocks)?;
                 self.preallocate(ino, offset..end, grown)?;
             }
-            FallocateMode::COLLAPSE_RANGE => self.collapse(ino, size, offset..end)?,
-            FallocateMode::INSERT_RANGE => self.insert(ino, size, offset..end)?,
+            FallocateMode::COLLAPSE_RANGE => self.move_rest(ino, size, offset..end, false)?,
+            FallocateMode::INSERT_RANGE => self.move_rest(ino, size, offset..end, true)?,
             _ => self.preallocate(ino, offset..end, grown)?,
         }
         let is_sync = self.change(&[ino.into()], 2, |draft| {
@@ -108,19 +109,8 @@ impl Engine {
     /// Zeroes both ends of `bytes` that are parts of a page. Returns the blocks of the whole pages
     /// between them.
     fn zero_ends(&self, ino: Ino, bytes: Range<u64>) -> Result<Range<u64>> {
-        loop {
-            self.make_room();
-            let zeroed = {
-                let mut shard = self.inodes.own(ino.into());
-                self.check_writable()?;
-                let mut map = FileMap { engine: self, shard: &mut shard, ino };
-                map.zero_ends(bytes.clone())
-            };
-            match zeroed {
-                Ok(pages) => return Ok(self.blocks_in(pages)),
-                Err(stop) => self.fetch_or_fail(stop)?,
-            }
-        }
+        let pages = self.with_map(ino, |map| map.zero_ends(bytes.clone()))?;
+        Ok(self.blocks_in(pages))
     }
 
     /// The blocks of whole pages.
@@ -166,118 +156,54 @@ impl Engine {
                 self.change(&[ino.into()], ROOM, |draft| draft.allocate(ino, from..blocks.end))?;
         }
         match grown {
-            Some(size) => self.grow_in_turn(ino, size),
+            Some(size) => self.with_map(ino, |map| map.grow_to(size)),
             None => Ok(()),
-        }
-    }
-
-    fn grow_in_turn(&self, ino: Ino, size: u64) -> Result<()> {
-        loop {
-            let grown = {
-                let mut shard = self.inodes.own(ino.into());
-                self.check_writable()?;
-                FileMap { engine: self, shard: &mut shard, ino }.grow_to(size)
-            };
-            match grown {
-                Ok(()) => return Ok(()),
-                Err(stop) => self.fetch_or_fail(stop)?,
-            }
         }
     }
 
     /// Fails if there are more holes among `blocks` than free blocks.
     fn check_free(&self, ino: Ino, blocks: Range<u64>) -> Result<()> {
-        let holes = self.look(ino.into(), |shard| {
-            let inode = &shard.inode(ino)?.inode;
-            let (mut at, mut holes) = (blocks.start, 0);
-            while at < blocks.end {
-                let (end, is_hole) = match map::find(self, inode, file_block(at)?)? {
-                    Mapped::Extent(extent) => (extent.end().min(blocks.end), false),
-                    Mapped::Hole(end) => (end.min(blocks.end), true),
-                };
-                let promised = count_dirty(self, shard, ino, &(at..end));
-                holes += if is_hole { end - at - promised } else { 0 };
-                at = end;
-            }
-            Ok(holes)
-        })?;
+        let count = |shard: &Shard| count_lacking(self, shard, ino, blocks.clone());
+        let holes = self.look(ino.into(), count)?;
         if holes <= self.room.left_for_caller() { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Removes `bytes` and closes the gap.
-    fn collapse(&self, ino: Ino, size: u64, bytes: Range<u64>) -> Result<()> {
+    /// Removes `bytes` of a file of `size` bytes and closes the gap, or inserts a hole there.
+    /// Writes wait until it is done: otherwise one that comes again and again would never let it
+    /// begin.
+    fn move_rest(&self, ino: Ino, size: u64, bytes: Range<u64>, is_insert: bool) -> Result<()> {
         let is_whole = bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE);
-        if !is_whole || bytes.end >= size {
+        let last = if is_insert { bytes.start } else { bytes.end };
+        if !is_whole || last >= size {
             return Err(Errno::INVAL.into());
         }
-        let blocks = self.blocks_in(bytes.start / PAGE..bytes.end / PAGE);
-        self.move_range(
-            ino,
-            bytes.start / PAGE,
-            |draft| {
-                // More extents than that go one transaction at a time first: they become a hole.
-                if draft.remove_extents(ino, blocks.clone(), EXTENTS_MAX)?.is_some() {
-                    return Ok(false);
-                }
-                let gap = blocks.end - blocks.start;
-                draft.shift(ino, blocks.end, |block| block.checked_sub(gap))?;
-                draft.resize(ino, |size| size - (bytes.end - bytes.start))?;
-                Ok(true)
-            },
-            || self.punch(ino, blocks.clone()),
-        )
-    }
-
-    /// Inserts a hole, and moves up what follows.
-    fn insert(&self, ino: Ino, size: u64, bytes: Range<u64>) -> Result<()> {
         let len = bytes.end - bytes.start;
-        if !bytes.start.is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) || bytes.start >= size {
-            return Err(Errno::INVAL.into());
-        }
-        if size.checked_add(len).is_none_or(|size| size > self.sb.size_max()) {
+        if is_insert && size.checked_add(len).is_none_or(|size| size > self.sb.size_max()) {
             return Err(Errno::FBIG.into());
         }
-        let moved = self.blocks_in(bytes.start / PAGE..bytes.end / PAGE);
-        let gap = moved.end - moved.start;
-        self.move_range(
-            ino,
-            bytes.start / PAGE,
-            |draft| {
-                draft.shift(ino, moved.start, |block| block.checked_add(gap))?;
-                draft.resize(ino, |size| size + len)?;
-                Ok(true)
-            },
-            || Ok(()),
-        )
-    }
-
-    /// Changes where pages from `first` on are, with `shift`, once none of them is dirty. If it
-    /// answers false, `prepare` comes first. Writes wait until it is done: otherwise one that comes
-    /// again and again would never let it begin.
-    fn move_range(
-        &self,
-        ino: Ino,
-        first: u64,
-        mut shift: impl FnMut(&mut Draft<'_, '_>) -> Step<bool>,
-        mut prepare: impl FnMut() -> Result<()>,
-    ) -> Result<()> {
+        let pages = bytes.start / PAGE..bytes.end / PAGE;
+        let (moved, blocks) = (pages.start..1 << 32, self.blocks_in(pages));
         let _still = Still::begin(self, ino);
         loop {
             self.flush_in_turn(ino)?;
             let done = self.change(&[ino.into()], ROOM, |draft| {
                 // A write may have been under way.
-                if draft.shard(ino)?.pages.dirty_in(ino.into(), first..1 << 32).next().is_some() {
+                if draft.shard(ino)?.pages.dirty_in(ino.into(), moved.clone()).next().is_some() {
                     return Ok(None);
                 }
-                let done = shift(draft)?;
-                if done {
-                    draft.drop_range(ino, first..1 << 32)?;
+                if !draft.move_blocks(ino, blocks.clone(), is_insert)? {
+                    return Ok(Some(false));
                 }
-                Ok(Some(done))
+                let inode = draft.inode_mut(ino)?;
+                inode.size = if is_insert { inode.size + len } else { inode.size - len };
+                inode.raw.set_size(inode.size);
+                draft.drop_range(ino, moved.clone())?;
+                Ok(Some(true))
             })?;
             match done {
                 Some(true) => return Ok(()),
-                Some(false) => prepare()?,
+                // The rest of them goes one transaction at a time: they become a hole.
+                Some(false) => self.punch(ino, blocks.clone())?,
                 None => {}
             }
         }
@@ -322,17 +248,9 @@ impl Draft<'_, '_> {
                 Mapped::Hole(end) => at = end,
                 Mapped::Extent(extent) if extent.unwritten => at = extent.end(),
                 Mapped::Extent(extent) => {
-                    let skip = (at - u64::from(extent.block)) as u32;
-                    let len = (extent.len - skip)
-                        .min((blocks.end - at) as u32)
-                        .min(UNWRITTEN_LEN_MAX.into());
-                    let new = Extent {
-                        block: at as FileBlock,
-                        len,
-                        start: extent.start + u64::from(skip),
-                        unwritten: true,
-                    };
-                    self.unmap(ino, at..new.end())?;
+                    let end = blocks.end.min(at + u64::from(UNWRITTEN_LEN_MAX));
+                    let new = Extent { unwritten: true, ..extent.part(at..end) };
+                    self.unmap(ino, new.range())?;
                     self.insert_extent(ino, new)?;
                     at = new.end();
                 }
@@ -371,28 +289,31 @@ impl Draft<'_, '_> {
             self.count_blocks(ino, len.into())?;
             self.insert_extent(ino, new)?;
             // Dirty pages among them have what they were promised.
-            let dirty = count_dirty(self.volume(), self.shard(ino)?, ino, &(at..new.end()));
+            let dirty = count_dirty(self.volume(), self.shard(ino)?, ino, new.range());
             self.change_pages(Pages::Written { ino, pages: Vec::new(), promised: dirty });
             at = new.end();
         }
         Ok(at.min(blocks.end))
     }
 
-    /// Moves the extents from block `first` of the file on to where `shift` says.
-    fn shift(&mut self, ino: Ino, first: u64, shift: impl Fn(u64) -> Option<u64>) -> Step<()> {
+    /// Moves what the file has behind `blocks` to where these begin, or what it has from there on
+    /// behind them. False if `blocks` are more extents than one transaction frees.
+    fn move_blocks(&mut self, ino: Ino, blocks: Range<u64>, is_insert: bool) -> Step<bool> {
+        if !is_insert && self.remove_extents(ino, blocks.clone(), EXTENTS_MAX)?.is_some() {
+            return Ok(false);
+        }
+        let gap = blocks.end - blocks.start;
+        let first = if is_insert { blocks.start } else { blocks.end };
         let (mut at, mut moved) = (first, Vec::new());
         while at < 1 << 32 {
             match map::find(self, self.inode(ino)?, at as FileBlock)? {
                 Mapped::Hole(end) => at = end,
                 Mapped::Extent(extent) => {
-                    let skip = (at - u64::from(extent.block)) as u32;
-                    let block = shift(at).filter(|block| block + u64::from(extent.len) < 1 << 32);
-                    moved.push(Extent {
-                        block: block.ok_or(Errno::FBIG)? as FileBlock,
-                        len: extent.len - skip,
-                        start: extent.start + u64::from(skip),
-                        unwritten: extent.unwritten,
-                    });
+                    let to = if is_insert { at + gap } else { at - gap };
+                    if to + u64::from(extent.len) >= 1 << 32 {
+                        return Err(Errno::FBIG.into());
+                    }
+                    moved.push(Extent { block: to as FileBlock, ..extent.part(at..1 << 32) });
                     at = extent.end();
                 }
             }
@@ -400,13 +321,7 @@ impl Draft<'_, '_> {
         // Blocks that move from one place of the file to another are there twice in between.
         self.note_more();
         self.unmap(ino, first..1 << 32)?;
-        moved.into_iter().try_for_each(|extent| self.insert_extent(ino, extent))
-    }
-
-    fn resize(&mut self, ino: Ino, size: impl Fn(u64) -> u64) -> Step<()> {
-        let inode = self.inode_mut(ino)?;
-        inode.size = size(inode.size);
-        inode.raw.set_size(inode.size);
-        Ok(())
+        moved.into_iter().try_for_each(|extent| self.insert_extent(ino, extent))?;
+        Ok(true)
     }
 }

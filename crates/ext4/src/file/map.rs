@@ -12,13 +12,14 @@ use vfs::PageCache;
 use vfs::file::Map;
 use vfs::op::Stop;
 
-use crate::error::Error;
-use crate::inode::cached::Shard;
+use crate::blocks::Blocks;
+use crate::error::{Error, Result};
+use crate::inode::cached::{Inode, Shard};
 pub(crate) use crate::inode::map::file_block;
 use crate::inode::map::{self, Mapped};
 use crate::mount::engine::Engine;
 use crate::mount::want::{Halt, Step};
-use crate::ondisk::Ino;
+use crate::ondisk::{FsBlock, Ino};
 
 /// A file whose shard is locked.
 pub(crate) struct FileMap<'a> {
@@ -47,6 +48,38 @@ impl FileMap<'_> {
     }
 }
 
+impl Engine {
+    /// Changes what memory has of a file, again and again until `job` lacks nothing.
+    pub(super) fn with_map<T>(
+        &self,
+        ino: Ino,
+        mut job: impl FnMut(&mut FileMap<'_>) -> Step<T>,
+    ) -> Result<T> {
+        loop {
+            self.make_room();
+            let done = {
+                let mut shard = self.inodes.own(ino.into());
+                self.check_writable()?;
+                job(&mut FileMap { engine: self, shard: &mut shard, ino })
+            };
+            match done {
+                Ok(done) => return Ok(done),
+                Err(stop) => self.fetch_or_fail(stop)?,
+            }
+        }
+    }
+}
+
+/// Where block `index` of a file is, if it has been written.
+pub(super) fn written_at(
+    blocks: &impl Blocks<Stop = Halt>,
+    inode: &Inode,
+    index: u64,
+) -> Step<Option<FsBlock>> {
+    let block = file_block(index)?;
+    Ok(map::find(blocks, inode, block)?.written_at(block))
+}
+
 /// Blocks of dirty pages of a file among `blocks`.
 pub(crate) fn dirty_among(
     engine: &Engine,
@@ -62,8 +95,28 @@ pub(crate) fn dirty_among(
 }
 
 /// How many these are.
-pub(crate) fn count_dirty(engine: &Engine, shard: &Shard, ino: Ino, blocks: &Range<u64>) -> u64 {
-    dirty_among(engine, shard, ino, blocks.clone()).map(|blocks| blocks.end - blocks.start).sum()
+pub(crate) fn count_dirty(engine: &Engine, shard: &Shard, ino: Ino, blocks: Range<u64>) -> u64 {
+    dirty_among(engine, shard, ino, blocks).map(|blocks| blocks.end - blocks.start).sum()
+}
+
+/// Blocks of a file among `blocks` that are holes and that no dirty page has been promised.
+pub(super) fn count_lacking(
+    engine: &Engine,
+    shard: &Shard,
+    ino: Ino,
+    blocks: Range<u64>,
+) -> Step<u64> {
+    let inode = &shard.inode(ino)?.inode;
+    let (mut at, mut lacking) = (blocks.start, 0);
+    while at < blocks.end {
+        let found = map::find(engine, inode, file_block(at)?)?;
+        if let Mapped::Hole(end) = found {
+            let hole = at..end.min(blocks.end);
+            lacking += hole.end - hole.start - count_dirty(engine, shard, ino, hole);
+        }
+        at = found.end();
+    }
+    Ok(lacking)
 }
 
 impl Map for FileMap<'_> {
@@ -98,18 +151,8 @@ impl Map for FileMap<'_> {
         // Pages that are dirty have blocks, or promises of some.
         let is_dirty = |index: &u64| self.shard.pages.is_dirty(ino, *index);
         let first = pages.clone().find(|index| !is_dirty(index)).unwrap_or(pages.end);
-        let (mut at, last) = (first * each, pages.end * each);
-        let mut needed = 0;
-        while at < last {
-            let found = self.find(at)?;
-            let end = found.end().min(last);
-            if let Mapped::Hole(_) = found {
-                let dirty = count_dirty(self.engine, self.shard, ino as Ino, &(at..end));
-                needed += end - at - dirty;
-            }
-            at = end;
-        }
-        match self.promise(needed) {
+        let blocks = first * each..pages.end * each;
+        match self.promise(count_lacking(self.engine, self.shard, ino as Ino, blocks)?) {
             Ok(()) => Ok(pages.end),
             // Then page by page, as far as there is room.
             Err(Stop::Failed(Error::NoSpace)) => Ok(pages.start),

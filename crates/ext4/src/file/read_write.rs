@@ -68,26 +68,21 @@ impl Engine {
     fn read_part(&self, ino: Ino, offset: u64, buf: &mut [u8], done: usize) -> Result<usize> {
         let part = {
             let mut shard = self.inodes.own(ino.into());
-            // It may have become shorter.
-            match readable(&shard, ino, offset, buf.len()) {
-                Ok(len) if len == buf.len() => {
-                    let mut map = FileMap { engine: self, shard: &mut shard, ino };
-                    let at = offset + done as u64;
-                    file::read_cached(&mut map, ino.into(), at, &mut buf[done..])
+            readable(&shard, ino, offset, buf.len()).and_then(|len| {
+                // It may have become shorter.
+                if len < buf.len() {
+                    return Ok(Part { len: 0, miss: None });
                 }
-                Ok(_) => Ok(Part { len: 0, miss: None }),
-                Err(stop) => Err(stop),
-            }
+                let mut map = FileMap { engine: self, shard: &mut shard, ino };
+                file::read_cached(&mut map, ino.into(), offset + done as u64, &mut buf[done..])
+            })
         };
-        match part {
-            Ok(Part { len, miss }) => {
-                if let Some(miss) = miss {
-                    self.fetch_or_fail(Stop::Want(Want::Pages(miss)))?;
-                }
-                Ok(len)
-            }
-            Err(stop) => self.fetch_or_fail(stop).map(|()| 0),
-        }
+        let (len, stop) = match part {
+            Ok(Part { len, miss }) => (len, miss.map(|miss| Stop::Want(Want::Pages(miss)))),
+            Err(stop) => (0, Some(stop)),
+        };
+        stop.map_or(Ok(()), |stop| self.fetch_or_fail(stop))?;
+        Ok(len)
     }
 
     /// Brings into memory what is missing.
@@ -218,13 +213,10 @@ impl Engine {
 
     /// Takes back promises to pages that a write did not reach.
     fn unpromise(&self, shard: &mut Shard, ino: Ino, from: u64, ready: u64) -> Step<()> {
-        let mut vain = 0;
-        for index in from.div_ceil(PAGE)..ready {
-            let is_dirty = shard.pages.is_dirty(ino.into(), index);
-            if !is_dirty {
-                vain += map::holes_in(self, &shard.inode(ino)?.inode, index)?;
-            }
-        }
+        let inode = &shard.inode(ino)?.inode;
+        let clean =
+            (from.div_ceil(PAGE)..ready).filter(|at| !shard.pages.is_dirty(ino.into(), *at));
+        let vain: u64 = clean.map(|at| map::holes_in(self, inode, at)).sum::<Step<_>>()?;
         self.room.release(vain);
         let cached = shard.inode_mut(ino)?;
         cached.promised = cached.promised.saturating_sub(vain);

@@ -12,7 +12,7 @@ use vfs::op::look;
 
 use crate::blocks::Blocks;
 use crate::error::Result;
-use crate::file::map::{FileMap, file_block};
+use crate::file::map::{FileMap, written_at};
 use crate::inode::cached::{Inode, Shard};
 use crate::inode::map;
 use crate::mount::engine::Engine;
@@ -25,11 +25,8 @@ const READ_AHEAD: u64 = 32;
 /// Where the written blocks of pages are, in order.
 fn places(engine: &Engine, inode: &Inode, pages: Range<u64>) -> Step<Vec<Option<FsBlock>>> {
     let each = engine.sb.blocks_per_page();
-    let place = |index: u64| {
-        let block = file_block(index)?;
-        Ok(map::find(engine, inode, block)?.written_at(block))
-    };
-    (pages.start * each..pages.end * each).map(place).collect()
+    let blocks = pages.start * each..pages.end * each;
+    blocks.map(|block| written_at(engine, inode, block)).collect()
 }
 
 impl FileMap<'_> {

@@ -9,7 +9,7 @@ use vfs::op::Stop;
 use vfs::{Errno, SetAttr};
 
 use crate::error::Result;
-use crate::file::map::{FileMap, file_block};
+use crate::file::map::{FileMap, written_at};
 use crate::file::read_write::check_regular;
 use crate::inode::map;
 use crate::mount::draft::{Draft, Pages};
@@ -31,18 +31,8 @@ impl Engine {
         }
         let block_size = u64::from(self.sb.block_size);
         let _turn = Turn::take(self, ino.into());
-        loop {
-            let grown = {
-                let mut shard = self.inodes.own(ino.into());
-                self.check_writable()?;
-                let mut map = FileMap { engine: self, shard: &mut shard, ino };
-                map.grow(size)
-            };
-            match grown {
-                Ok(true) => return Ok(()),
-                Ok(false) => break,
-                Err(stop) => self.fetch_or_fail(stop)?,
-            }
+        if self.with_map(ino, |map| map.grow(size))? {
+            return Ok(());
         }
         let done = self.change(&[ino.into()], ROOM, |draft| {
             draft.shrink(ino, size)?;
@@ -77,7 +67,7 @@ impl Engine {
     /// Frees an inode that has no link, unless it is open.
     pub(crate) fn evict(&self, ino: Ino) -> Result<()> {
         let _turn = Turn::take(self, ino.into());
-        if !self.is_left(ino) {
+        if !self.inode_is(ino, |inode| inode.links() == 0) || self.opens.is_open(ino.into()) {
             return Ok(());
         }
         let mut is_cut = false;
@@ -103,12 +93,6 @@ impl Engine {
                 return Ok(());
             }
         }
-    }
-
-    fn is_left(&self, ino: Ino) -> bool {
-        let shard = self.inodes.look(ino.into());
-        let links = shard.inodes.get(&ino).map(|cached| cached.inode.links());
-        links == Some(0) && !self.opens.is_open(ino.into())
     }
 }
 
@@ -165,9 +149,8 @@ impl Draft<'_, '_> {
     /// Where the first written block of a page is.
     fn first_written(&self, ino: Ino, page: u64) -> Step<Option<FsBlock>> {
         let each = self.volume().sb.blocks_per_page();
-        for index in page * each..(page + 1) * each {
-            let block = file_block(index)?;
-            let found = map::find(self, self.inode(ino)?, block)?.written_at(block);
+        for block in page * each..(page + 1) * each {
+            let found = written_at(self, self.inode(ino)?, block)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -192,20 +175,16 @@ impl Draft<'_, '_> {
 
     /// Blocks that dirty pages in a range have been promised: before the change, they have none.
     pub(crate) fn promised_in(&self, ino: Ino, pages: Range<u64>) -> Step<u64> {
-        let cached = self.cached(ino)?;
-        let mut promised = 0;
-        for index in self.shard(ino)?.pages.dirty_in(ino.into(), pages) {
-            promised += map::holes_in(self.volume(), &cached.inode, index)?;
-        }
-        Ok(promised)
+        let (engine, inode) = (self.volume(), &self.cached(ino)?.inode);
+        let dirty = self.shard(ino)?.pages.dirty_in(ino.into(), pages);
+        dirty.map(|index| map::holes_in(engine, inode, index)).sum()
     }
 
     /// Blocks that the change takes from dirty pages in a range.
     fn dirty_unmapped(&self, ino: Ino, pages: Range<u64>) -> Step<u64> {
-        let mut now = 0;
-        for index in self.shard(ino)?.pages.dirty_in(ino.into(), pages.clone()) {
-            now += map::holes_in(self, self.inode(ino)?, index)?;
-        }
+        let inode = self.inode(ino)?;
+        let dirty = self.shard(ino)?.pages.dirty_in(ino.into(), pages.clone());
+        let now: u64 = dirty.map(|index| map::holes_in(self, inode, index)).sum::<Step<_>>()?;
         Ok(now - self.promised_in(ino, pages)?)
     }
 

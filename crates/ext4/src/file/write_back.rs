@@ -24,7 +24,7 @@ use vfs::op::Stop;
 use crate::error::{Error, Result};
 use crate::file::small::promised_in_vain;
 use crate::fsync::vouched::Written;
-use crate::inode::cached::Shard;
+use crate::inode::cached::{Inode, Shard};
 use crate::inode::map::{self, Mapped};
 use crate::mount::apply::mark_written;
 use crate::mount::draft::{Draft, Pages};
@@ -71,8 +71,7 @@ pub(super) struct Taken<'a> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         for extent in self.extents.drain(..) {
-            let blocks = extent.start..extent.start + u64::from(extent.len);
-            self.engine.groups.give_back(&self.engine.sb, blocks);
+            self.engine.groups.give_back(&self.engine.sb, extent.home());
         }
     }
 }
@@ -134,12 +133,13 @@ impl Engine {
     /// As [`Engine::flush_in_turn`], without attributes that are not needed to read the contents.
     pub(crate) fn flush_contents(&self, ino: Ino) -> Result<()> {
         self.write_pages(ino)?;
-        let has_other_size = {
-            let shard = self.inodes.look(ino.into());
-            let inode = shard.inodes.get(&ino).map(|cached| &cached.inode);
-            inode.is_some_and(|inode| inode.size != inode.raw.size())
-        };
+        let has_other_size = self.inode_is(ino, |inode| inode.size != inode.raw.size());
         if has_other_size { self.write_attributes(ino) } else { Ok(()) }
+    }
+
+    /// Whether the inode is in memory, and like this.
+    pub(super) fn inode_is(&self, ino: Ino, like: impl FnOnce(&Inode) -> bool) -> bool {
+        self.inodes.look(ino.into()).inodes.get(&ino).is_some_and(|cached| like(&cached.inode))
     }
 
     fn write_pages(&self, ino: Ino) -> Result<()> {
@@ -222,7 +222,7 @@ impl Engine {
 
     /// Where the block of a page should be: behind that of the page in front of it, or in the
     /// inode's group.
-    fn goal_of(&self, inode: &crate::inode::cached::Inode, ino: Ino, block: u32) -> Step<FsBlock> {
+    fn goal_of(&self, inode: &Inode, ino: Ino, block: u32) -> Step<FsBlock> {
         if self.alloc == Alloc::PerCore {
             return Ok(self.sb.group_start(self.groups.of_core()));
         }
@@ -319,11 +319,7 @@ impl Engine {
         (end, mut pages): (u64, Vec<(u64, Block)>),
         order: Order,
     ) -> Result<Option<Ordered>> {
-        let grows = {
-            let shard = self.inodes.look(ino.into());
-            let inode = shard.inodes.get(&ino).map(|cached| &cached.inode);
-            inode.is_some_and(|inode| inode.raw.size() < inode.size.min(end))
-        };
+        let grows = self.inode_is(ino, |inode| inode.raw.size() < inode.size.min(end));
         let is_small = self.sb.blocks_per_page() > 1;
         if taken.extents.is_empty() && unwritten.is_empty() && !grows && !is_small {
             mark_written(&mut self.inodes.own(ino.into()), ino, pages);
@@ -396,10 +392,7 @@ impl Batch {
             for block in engine.blocks_of(*index, self.sizes.0) {
                 let at = match mapped.next_if(|(mapped, _)| *mapped == block) {
                     Some((_, at)) => Some(*at),
-                    None => new.iter().find_map(|extent| {
-                        let skip = block.checked_sub(u64::from(extent.block))?;
-                        (skip < u64::from(extent.len)).then_some(extent.start + skip)
-                    }),
+                    None => new.iter().find_map(|extent| extent.at(block)),
                 };
                 places.extend(at.map(|at| (block, at, engine.piece(page, block))));
             }
@@ -411,9 +404,8 @@ impl Batch {
     fn sums(&self, places: &[Place], block_size: u32) -> Vec<Written> {
         let (size, on_drive) = self.sizes;
         let is_plain = |index: u64| {
-            let is_in = |extent: &Extent| (extent.block.into()..extent.end()).contains(&index);
             self.mapped.binary_search_by_key(&index, |(mapped, _)| *mapped).is_ok()
-                && !self.unwritten.iter().any(is_in)
+                && !self.unwritten.iter().any(|extent| extent.range().contains(&index))
         };
         let sum = |place: &Place| {
             let end = size.min((place.0 + 1) * u64::from(block_size));
@@ -425,7 +417,7 @@ impl Batch {
 
 fn covers(found: &Mapped, index: u64) -> bool {
     match found {
-        Mapped::Extent(extent) => (u64::from(extent.block)..extent.end()).contains(&index),
+        Mapped::Extent(extent) => extent.range().contains(&index),
         Mapped::Hole(end) => index < *end,
     }
 }
@@ -435,7 +427,7 @@ fn push_page(runs: &mut Vec<Extent>, block: FileBlock, at: FsBlock) {
     match runs.last_mut() {
         Some(run)
             if run.end() == u64::from(block)
-                && run.start + u64::from(run.len) == at
+                && run.home().end == at
                 && run.len < LEN_MAX.into() =>
         {
             run.len += 1;
@@ -475,15 +467,14 @@ impl Draft<'_, '_> {
 
     /// Maps blocks that were taken before this operation and written.
     fn map_written(&mut self, ino: Ino, extent: Extent) -> Step<()> {
-        let end = extent.start + u64::from(extent.len);
-        self.changes.adopted.push(extent.start..end);
+        self.changes.adopted.push(extent.home());
         self.count_blocks(ino, extent.len.into())?;
         self.insert_extent(ino, extent)
     }
 
     /// Part of an unwritten extent has been written.
     fn convert(&mut self, ino: Ino, extent: Extent) -> Step<()> {
-        self.unmap(ino, extent.block.into()..extent.end())?;
+        self.unmap(ino, extent.range())?;
         self.insert_extent(ino, extent)
     }
 }

@@ -23,7 +23,7 @@ use crate::mount::engine::Engine;
 use crate::mount::want::{Step, Want};
 use crate::ondisk::extent::{Node, emit_leaf};
 use crate::ondisk::inode::Flags;
-use crate::ondisk::{FsBlock, Ino, bitmap};
+use crate::ondisk::{FsBlock, Ino, bitmap, ensure};
 
 /// Room in the log that most entries need.
 const ROOM: u32 = 24;
@@ -92,11 +92,10 @@ impl Draft<'_, '_> {
         for (group, bits) in gained.into_iter().flat_map(|run| by_group(&engine.sb, run)) {
             let mut state = engine.groups.lock(group);
             let bitmaps = state.bitmaps.as_mut().ok_or(Stop::Want(Want::Group(group)))?;
-            if bitmaps.blocks.read(|map| bits.clone().any(|bit| bitmap::test(map, bit))) {
-                let at = engine.sb.group_start(group) + u64::from(bits.start);
-                let found = format!("blocks in use for inode {ino}");
-                return Err(Error::corrupt("record", at, found, "free blocks").into());
-            }
+            let at = engine.sb.group_start(group) + u64::from(bits.start);
+            let is_used = bitmaps.blocks.read(|map| bits.clone().any(|bit| bitmap::test(map, bit)));
+            let found = format_args!("blocks in use for inode {ino}");
+            ensure(!is_used, "record", at, found, "free blocks")?;
             bitmap::set_range(bitmaps.blocks_taken.make_mut(), bits);
         }
         Ok(())
@@ -118,10 +117,8 @@ impl Draft<'_, '_> {
             (true, FileKind::Regular) => {
                 self.remap(entry, &new)?;
                 let there = &self.inode(ino)?.raw;
-                if there.file_acl() != new.raw.file_acl() {
-                    let (found, allowed) = (new.raw.file_acl(), there.file_acl());
-                    return Err(Error::corrupt("record", 0_u32, found, allowed).into());
-                }
+                let (found, allowed) = (new.raw.file_acl(), there.file_acl());
+                ensure(found == allowed, "record", 0, found, allowed)?;
                 new.raw.links_count = there.links_count;
                 *self.inode_mut(ino)? = new;
             }
@@ -144,10 +141,9 @@ impl Draft<'_, '_> {
     fn recorded(&self, entry: &Entry) -> Step<Inode> {
         let sb = &self.volume().sb;
         sb.inode_place(entry.ino)?;
-        if entry.ino < sb.first_ino || entry.inode.len() != usize::from(sb.inode_size as u16) {
-            let found = format!("{} bytes for inode {}", entry.inode.len(), entry.ino);
-            return Err(Error::corrupt("record", 0_u32, found, "an inode").into());
-        }
+        let is_whole = entry.ino >= sb.first_ino && entry.inode.len() == sb.inode_size as usize;
+        let found = format_args!("{} bytes for inode {}", entry.inode.len(), entry.ino);
+        ensure(is_whole, "record", 0, found, "an inode")?;
         let (at, _) = self.volume().inode_slot(entry.ino)?;
         Ok(Inode::parse(sb, entry.ino, &entry.inode, at)?)
     }
@@ -190,10 +186,9 @@ impl Draft<'_, '_> {
             return Ok(Tree::default());
         }
         let inode = self.inode(entry.ino)?;
-        if inode.kind() != FileKind::Regular || !inode.has_extents() {
-            let found = format!("inode {}, {:?}", entry.ino, inode.kind());
-            return Err(Error::corrupt("record", 0_u32, found, "a file with extents").into());
-        }
+        let has_tree = inode.kind() == FileKind::Regular && inode.has_extents();
+        let found = format_args!("inode {}, {:?}", entry.ino, inode.kind());
+        ensure(has_tree, "record", 0, found, "a file with extents")?;
         self.tree(inode, &[])
     }
 
@@ -204,10 +199,9 @@ impl Draft<'_, '_> {
         }
         tree.runs.sort_by_key(|run| run.start);
         tree.nodes.sort_unstable();
-        let all = tree.all();
-        if let Some(twice) = all.windows(2).find(|pair| pair[0].end > pair[1].start) {
-            let (at, allowed) = (twice[1].start, "blocks that a file has once");
-            return Err(Error::corrupt("record", at, "a block twice", allowed).into());
+        for pair in tree.all().windows(2) {
+            let (at, allowed) = (pair[1].start, "blocks that a file has once");
+            ensure(pair[0].end <= at, "record", at, "a block twice", allowed)?;
         }
         Ok(tree)
     }
@@ -222,13 +216,12 @@ impl Draft<'_, '_> {
     ) -> Step<()> {
         let sb = &self.volume().sb;
         let node = Node::parse(bytes, depth, at)?;
-        if tree.runs.len() + tree.nodes.len() > RUNS_MAX {
-            return Err(Error::corrupt("record", at, "too many extents", RUNS_MAX).into());
-        }
+        let fits = tree.runs.len() + tree.nodes.len() <= RUNS_MAX;
+        ensure(fits, "record", at, "too many extents", RUNS_MAX)?;
         if node.depth == 0 {
             for extent in node.extents() {
                 sb.check_blocks(extent.start, extent.len.into(), "extent.ee_start", at)?;
-                tree.runs.push(extent.start..extent.start + u64::from(extent.len));
+                tree.runs.push(extent.home());
             }
             return Ok(());
         }
@@ -253,10 +246,8 @@ impl Draft<'_, '_> {
         kind: FileKind,
     ) -> Step<()> {
         let dir = self.inode(parent)?;
-        if dir.kind() != FileKind::Directory || dir.links() == 0 || name.is_empty() {
-            let found = format!("a name in inode {parent}");
-            return Err(Error::corrupt("record", 0_u32, found, "a directory").into());
-        }
+        let can = dir.kind() == FileKind::Directory && dir.links() > 0 && !name.is_empty();
+        ensure(can, "record", 0, format_args!("a name in inode {parent}"), "a directory")?;
         match entries::find(self, dir, name)? {
             Some(found) if found.ino == ino => return Ok(()),
             Some(found) => {

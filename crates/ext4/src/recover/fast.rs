@@ -24,7 +24,7 @@ use crate::mount::want::{Step, Want};
 use crate::ondisk::extent::{Extent, HOLE_END, RawExtent, emit_leaf};
 use crate::ondisk::inode::Flags;
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Ino, ROOT_INO, bitmap};
+use crate::ondisk::{Ino, ROOT_INO, bitmap};
 
 /// Room in the log that most changes need.
 const ROOM: u32 = 24;
@@ -65,15 +65,13 @@ impl Engine {
                 self.change(&[(*ino).into()], ROOM, |draft| draft.add_range(*ino, extent))
             }
             Change::DelRange { ino, block, count } => {
-                let (start, mut end) = (u64::from(*block), u64::from(*block) + u64::from(*count));
-                loop {
-                    let range = start..end;
-                    let left = self.change(&[(*ino).into()], ROOM, |draft| {
-                        draft.del_range(*ino, range.clone())
-                    })?;
-                    let Some(left) = left else { return Ok(()) };
-                    end = left;
+                let start = u64::from(*block);
+                let mut left = Some(start + u64::from(*count));
+                while let Some(end) = left {
+                    let del = |draft: &mut Draft<'_, '_>| draft.del_range(*ino, start..end);
+                    left = self.change(&[(*ino).into()], ROOM, del)?;
                 }
+                Ok(())
             }
             Change::Inode { ino, raw } => {
                 self.free_former(*ino, raw)?;
@@ -132,7 +130,7 @@ impl Draft<'_, '_> {
     /// What is made for other changes must not get these blocks.
     fn keep_from_allocator(&mut self, extent: &Extent) -> Step<()> {
         let engine = self.volume();
-        for (group, bits) in by_group(&engine.sb, blocks_of(extent)) {
+        for (group, bits) in by_group(&engine.sb, extent.home()) {
             let mut state = engine.groups.lock(group);
             let bitmaps = state.bitmaps.as_mut().ok_or(Stop::Want(Want::Group(group)))?;
             bitmap::set_range(bitmaps.blocks_taken.make_mut(), bits);
@@ -156,22 +154,18 @@ impl Draft<'_, '_> {
         }
         let mut at = u64::from(new.block);
         while at < new.end() {
-            let skip = (at - u64::from(new.block)) as u32;
             let found = find(self, self.inode(ino)?, at as u32)?;
-            let len = (found.end().min(new.end()) - at) as u32;
-            let start = new.start + u64::from(skip);
-            let piece = Extent { block: at as u32, len, start, unwritten: new.unwritten };
-            at += u64::from(len);
-            let range = u64::from(piece.block)..at;
+            let piece = new.part(at..found.end());
+            at = piece.end();
             match found {
-                Mapped::Extent(old) if found.at(piece.block) == Some(start) => {
+                Mapped::Extent(old) if found.at(piece.block) == Some(piece.start) => {
                     if old.unwritten == new.unwritten {
                         continue;
                     }
-                    self.unmap(ino, range)?;
+                    self.unmap(ino, piece.range())?;
                 }
                 Mapped::Extent(_) => {
-                    self.remove_extents(ino, range, u32::MAX)?;
+                    self.remove_extents(ino, piece.range(), u32::MAX)?;
                     self.adopt(ino, &piece)?;
                 }
                 Mapped::Hole(_) => self.adopt(ino, &piece)?,
@@ -183,8 +177,8 @@ impl Draft<'_, '_> {
 
     /// Allocates free blocks to the file.
     fn adopt(&mut self, ino: Ino, piece: &Extent) -> Step<()> {
-        self.take_gained(ino, vec![blocks_of(piece)])?;
-        self.changes.adopted.push(blocks_of(piece));
+        self.take_gained(ino, vec![piece.home()])?;
+        self.changes.adopted.push(piece.home());
         self.count_blocks(ino, piece.len.into())
     }
 
@@ -240,16 +234,15 @@ impl Draft<'_, '_> {
             return Err(corrupt(format!("a name of inode {ino}"), "one that is there").into());
         }
         let inode = self.inode(ino)?;
-        let kind = inode.kind();
-        if kind != FileKind::Directory {
-            self.give_name((parent, name), ino, kind)?;
-            self.inode_mut(ino)?.raw.links_count = 1.into();
-            return Ok(());
-        }
-        if inode.size == 0 {
+        let (kind, is_dir) = (inode.kind(), inode.kind() == FileKind::Directory);
+        if is_dir && inode.size == 0 {
             self.init_dir(ino, parent)?;
         }
-        self.give_name((parent, name), ino, kind)
+        self.give_name((parent, name), ino, kind)?;
+        if !is_dir {
+            self.inode_mut(ino)?.raw.links_count = 1.into();
+        }
+        Ok(())
     }
 
     /// Inode `ino` is `name` in `parent`, too (`ext4_fc_replay_link`).
@@ -283,10 +276,6 @@ impl Draft<'_, '_> {
         self.take_link(parent)?;
         self.drop_dir(ino)
     }
-}
-
-fn blocks_of(extent: &Extent) -> Range<FsBlock> {
-    extent.start..extent.start + u64::from(extent.len)
 }
 
 /// What a fast commit does not say of an inode stays as it was.
