@@ -33,63 +33,46 @@ const JOURNAL_BLOCKS_MIN: u64 = 1024;
 /// Blocks of the largest log.
 const JOURNAL_BLOCKS_MAX: u64 = 10_240_000;
 
-/// What is computed before there is a superblock.
-#[derive(Clone, Copy, Default)]
-struct Shape {
-    blocks: u64,
-    /// Blocks that only root can use: of as many as the volume had when a last group was left out,
-    /// as mke2fs counts them.
-    reserved: u64,
-    /// How many inodes there should be.
-    inodes: u64,
-    groups: u32,
-    blocks_per_group: u32,
-    inodes_per_group: u32,
-    reserved_gdt: u32,
-    compat: Compat,
-    incompat: Incompat,
-}
-
 /// The superblock of a volume on a drive of `device` bytes, without free space and journal.
 pub(super) fn layout(options: &MkfsOptions, device: u64) -> Result<Superblock> {
     options.check()?;
     let size = options.block_size();
     let (bits, first) = (size * 8, u64::from(size == 1024));
-    let mut shape = first_shape(options, device)?;
-    let whole = shape.blocks;
+    let (mut raw, inodes) = first_guess(options, device)?;
+    let whole = raw.blocks_count();
     // mke2fs goes on from the rounded number, not from the percentage that was asked for.
-    let percent = 100.0 * shape.reserved as f64 / whole as f64;
+    let percent = 100.0 * raw.r_blocks_count() as f64 / whole as f64;
     loop {
-        let blocks = shape.blocks.saturating_sub(first);
-        let groups = blocks.div_ceil(shape.blocks_per_group.into());
-        require(groups > 0, too_few(shape.blocks, size))?;
+        let (blocks, each) = (raw.blocks_count(), raw.blocks_per_group.get());
+        let groups = blocks.saturating_sub(first).div_ceil(each.into());
+        require(groups > 0, too_few(blocks, size))?;
         if groups > GROUPS_MAX {
             return Err(Error::unsupported(format!("volumes of {groups} groups")));
         }
-        shape.groups = groups as u32;
-        let wanted = shape.inodes.max(u64::from(FIRST_INO) + 1).div_ceil(groups);
+        let wanted = inodes.max(u64::from(FIRST_INO) + 1).div_ceil(groups);
         if wanted > bits.into() {
-            let can_shrink = shape.blocks_per_group >= 256 + 8;
-            require(can_shrink, format!("{} inodes are too many", shape.inodes))?;
-            shape.blocks_per_group -= 8;
+            require(each >= 256 + 8, format!("{inodes} inodes are too many"))?;
+            raw.blocks_per_group = (each - 8).into();
             // The last of smaller groups may be long enough to stay.
-            shape.blocks = whole;
+            raw.set_blocks_count(whole);
             continue;
         }
-        shape.inodes_per_group = inodes_per_group(wanted as u32, shape.groups, size, options);
-        set_reserved_gdt(&mut shape, options, first);
-        let sb = superblock(options, &shape)?;
-        let short = (shape.blocks - first) % u64::from(shape.blocks_per_group);
+        let in_group = inodes_per_group(wanted as u32, groups as u32, size, options);
+        raw.inodes_per_group = in_group.into();
+        raw.inodes_count = in_group.wrapping_mul(groups as u32).into();
+        set_reserved_gdt(&mut raw, options, groups as u32, first);
+        let sb = with_features(raw.clone(), options, groups as u32)?;
+        let short = (blocks - first) % u64::from(each);
         let last = sb.groups - 1;
         let needed = u64::from(2 + sb.table_blocks() + sb.base_meta_blocks(last));
-        let fits = needed <= u64::from(shape.blocks_per_group);
-        require(fits, format!("{} inodes leave groups no room", shape.inodes))?;
+        require(needed <= each.into(), format!("{inodes} inodes leave groups no room"))?;
         if short == 0 || short >= needed + LAST_GROUP_FREE {
             return Ok(sb);
         }
-        require(last > 0, too_few(shape.blocks, size))?;
-        shape.blocks -= short;
-        shape.reserved = reserved(percent, shape.blocks);
+        require(last > 0, too_few(blocks, size))?;
+        raw.set_blocks_count(blocks - short);
+        // Of as many as there were when a last group was left out.
+        raw.set_r_blocks_count(reserved(percent, blocks - short));
     }
 }
 
@@ -101,7 +84,9 @@ fn too_few(blocks: u64, size: u32) -> String {
     format!("{blocks} blocks of {size} bytes are too few for a volume")
 }
 
-fn first_shape(options: &MkfsOptions, device: u64) -> Result<Shape> {
+/// The superblock if nothing were in the way, without what follows from the number of groups, and
+/// how many inodes there should be.
+fn first_guess(options: &MkfsOptions, device: u64) -> Result<(RawSuperblock, u64)> {
     let size = options.block_size();
     let there = device / u64::from(size);
     let blocks = options.blocks.unwrap_or(there);
@@ -119,15 +104,15 @@ fn first_shape(options: &MkfsOptions, device: u64) -> Result<Shape> {
     let mut compat = features.compat;
     // The inode's map has numbers of 32 bits.
     compat.set(Compat::RESIZE_INODE, compat.contains(Compat::RESIZE_INODE) && !is_long);
-    Ok(Shape {
-        blocks,
-        reserved: reserved(options.reserved_percent, blocks),
-        inodes: inodes.min(u32::MAX.into()),
-        blocks_per_group: options.blocks_per_group.unwrap_or((size * 8).min(GROUP_BLOCKS_MAX)),
-        compat,
-        incompat: features.incompat,
-        ..Shape::default()
-    })
+    let mut raw = fixed_fields(options);
+    raw.set_blocks_count(blocks);
+    raw.set_r_blocks_count(reserved(options.reserved_percent, blocks));
+    let blocks_per_group = options.blocks_per_group.unwrap_or((size * 8).min(GROUP_BLOCKS_MAX));
+    raw.blocks_per_group = blocks_per_group.into();
+    raw.feature_compat = compat.bits().into();
+    raw.feature_incompat = features.incompat.bits().into();
+    raw.feature_ro_compat = features.ro_compat.bits().into();
+    Ok((raw, inodes.min(u32::MAX.into())))
 }
 
 /// Inodes of a group that should have `wanted`: whole blocks of them, a multiple of 8.
@@ -146,42 +131,39 @@ fn inodes_per_group(wanted: u32, groups: u32, size: u32, options: &MkfsOptions) 
 
 /// Blocks that are kept for more descriptors, or descriptors in the groups themselves if they would
 /// fill most of a group.
-fn set_reserved_gdt(shape: &mut Shape, options: &MkfsOptions, first: u64) {
-    let size = options.block_size();
-    let per_block = size / if shape.incompat.contains(Incompat::BIT64) { 64 } else { 32 };
-    let tables = shape.groups.div_ceil(per_block);
-    shape.reserved_gdt = 0;
-    if shape.compat.contains(Compat::RESIZE_INODE) {
+fn set_reserved_gdt(raw: &mut RawSuperblock, options: &MkfsOptions, groups: u32, first: u64) {
+    let (size, blocks) = (options.block_size(), raw.blocks_count());
+    let each = raw.blocks_per_group.get();
+    let per_block = size / if raw.incompat().contains(Incompat::BIT64) { 64 } else { 32 };
+    let tables = groups.div_ceil(per_block);
+    let mut reserved = 0;
+    if raw.compat().contains(Compat::RESIZE_INODE) {
         let more = |most: u64| {
-            let most = most.clamp(shape.blocks, u64::from(u32::MAX).max(shape.blocks));
-            let groups = (most - first).div_ceil(shape.blocks_per_group.into());
+            let most = most.clamp(blocks, u64::from(u32::MAX).max(blocks));
+            let groups = (most - first).div_ceil(each.into());
             groups.div_ceil(per_block.into()).saturating_sub(tables.into())
         };
         // What needs no more descriptors than there are is not asked for.
         let asked = options.resize.map(more).filter(|more| *more > 0);
-        let more = asked.unwrap_or_else(|| more(shape.blocks.saturating_mul(1024)));
-        shape.reserved_gdt = more.min((size / 4).into()) as u32;
+        let more = asked.unwrap_or_else(|| more(blocks.saturating_mul(1024)));
+        reserved = more.min((size / 4).into()) as u32;
     }
-    if shape.reserved_gdt + tables > shape.blocks_per_group / 4 * 3 {
-        shape.incompat |= Incompat::META_BG;
-        shape.compat.remove(Compat::RESIZE_INODE);
-        shape.reserved_gdt = 0;
+    if reserved + tables > each / 4 * 3 {
+        raw.feature_incompat = (raw.incompat() | Incompat::META_BG).bits().into();
+        raw.feature_compat = (raw.compat() - Compat::RESIZE_INODE).bits().into();
+        reserved = 0;
     }
+    raw.reserved_gdt_blocks = (reserved as u16).into();
 }
 
-fn superblock(options: &MkfsOptions, shape: &Shape) -> Result<Superblock> {
+/// What the options say by themselves.
+fn fixed_fields(options: &MkfsOptions) -> RawSuperblock {
     let mut raw = RawSuperblock::new_zeroed();
     let size = options.block_size();
     let time = U32::from(options.time as u32);
-    raw.inodes_count = shape.inodes_per_group.wrapping_mul(shape.groups).into();
-    raw.set_blocks_count(shape.blocks);
-    raw.set_r_blocks_count(shape.reserved);
     raw.first_data_block = u32::from(size == 1024).into();
     raw.log_block_size = size.ilog2().saturating_sub(10).into();
     raw.log_cluster_size = raw.log_block_size;
-    raw.blocks_per_group = shape.blocks_per_group.into();
-    raw.clusters_per_group = raw.blocks_per_group;
-    raw.inodes_per_group = shape.inodes_per_group.into();
     (raw.wtime, raw.lastcheck, raw.mkfs_time) = (time, time, time);
     let high = (options.time >> 32) as u8;
     (raw.wtime_hi, raw.lastcheck_hi, raw.mkfs_time_hi) = (high, high, high);
@@ -192,13 +174,9 @@ fn superblock(options: &MkfsOptions, shape: &Shape) -> Result<Superblock> {
     raw.rev_level = 1.into();
     raw.first_ino = FIRST_INO.into();
     raw.inode_size = (options.inode_size as u16).into();
-    raw.feature_compat = shape.compat.bits().into();
-    raw.feature_incompat = shape.incompat.bits().into();
-    raw.feature_ro_compat = options.features.ro_compat.bits().into();
     raw.uuid = options.uuid;
     put_text(&mut raw.volume_name, &options.label);
     put_text(&mut raw.last_mounted, &options.last_mounted);
-    raw.reserved_gdt_blocks = (shape.reserved_gdt as u16).into();
     for (word, bytes) in raw.hash_seed.iter_mut().zip(options.hash_seed.as_chunks::<4>().0) {
         *word = u32::from_le_bytes(*bytes).into();
     }
@@ -207,14 +185,13 @@ fn superblock(options: &MkfsOptions, shape: &Shape) -> Result<Superblock> {
     raw.flags = FLAG_SIGNED_HASH.into();
     raw.raid_stride = options.stride.into();
     raw.raid_stripe_width = options.stripe_width.into();
-    set_optional(&mut raw, options, shape);
-    raw.seal();
-    Superblock::parse(raw, u64::from(size == 1024))
+    raw
 }
 
-/// The fields that come with a feature.
-fn set_optional(raw: &mut RawSuperblock, options: &MkfsOptions, shape: &Shape) {
-    if shape.incompat.contains(Incompat::BIT64) {
+/// The superblock with the fields that come with a feature.
+fn with_features(mut raw: RawSuperblock, options: &MkfsOptions, groups: u32) -> Result<Superblock> {
+    raw.clusters_per_group = raw.blocks_per_group;
+    if raw.incompat().contains(Incompat::BIT64) {
         raw.desc_size = 64.into();
     }
     if options.inode_size as usize > GOOD_OLD_SIZE
@@ -222,22 +199,24 @@ fn set_optional(raw: &mut RawSuperblock, options: &MkfsOptions, shape: &Shape) {
     {
         (raw.min_extra_isize, raw.want_extra_isize) = (EXTRA_ISIZE.into(), EXTRA_ISIZE.into());
     }
-    if shape.compat.contains(Compat::RESIZE_INODE) && resize_inode_size(options) >= 1 << 31 {
+    if raw.compat().contains(Compat::RESIZE_INODE) && resize_inode_size(options) >= 1 << 31 {
         raw.feature_ro_compat = (raw.ro_compat() | RoCompat::LARGE_FILE).bits().into();
     }
-    if shape.incompat.contains(Incompat::FLEX_BG) {
+    if raw.incompat().contains(Incompat::FLEX_BG) {
         raw.log_groups_per_flex = options.flex_groups.trailing_zeros() as u8;
     }
     if raw.ro_compat().contains(RoCompat::METADATA_CSUM) {
         raw.checksum_type = CHECKSUM_CRC32C;
     }
-    if shape.incompat.contains(Incompat::CSUM_SEED) {
+    if raw.incompat().contains(Incompat::CSUM_SEED) {
         raw.checksum_seed = crc32c(!0, &options.uuid).into();
     }
-    if shape.compat.contains(Compat::SPARSE_SUPER2) {
-        let last = shape.groups - 1;
+    if raw.compat().contains(Compat::SPARSE_SUPER2) {
+        let last = groups - 1;
         raw.backup_bgs = [last.min(1).into(), if last > 1 { last.into() } else { 0.into() }];
     }
+    raw.seal();
+    Superblock::parse(raw, u64::from(options.block_size() == 1024))
 }
 
 /// Bytes of the resize inode: as many as a map with a second level can have.
