@@ -30,7 +30,7 @@ use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
 use crate::mount::want::Step;
 use crate::ondisk::Ino;
-use crate::ondisk::extent::{Extent, RawExtent};
+use crate::ondisk::extent::RawExtent;
 use crate::ondisk::inode::fields_len;
 
 /// Blocks of a file are below this (`EXT_MAX_BLOCKS`).
@@ -276,21 +276,15 @@ impl Engine {
         while at < last {
             let block = at as u32;
             let found = find(self, inode, block).ok()?;
-            let end = match found {
-                Mapped::Extent(extent) => extent.end(),
-                Mapped::Hole(end) => end,
-            };
-            let count = (end.min(last) - at) as u32;
+            let end = found.end().min(last);
             said.push(match found {
                 Mapped::Extent(extent) => {
-                    let start = found.at(block)?;
-                    let piece = Extent { block, len: count, start, ..extent };
-                    let extent = RawExtent::from(piece).as_bytes().try_into().ok()?;
-                    Change::AddRange { ino, extent }
+                    let piece = RawExtent::from(extent.part(at..end));
+                    Change::AddRange { ino, extent: piece.as_bytes().try_into().ok()? }
                 }
-                Mapped::Hole(_) => Change::DelRange { ino, block, count },
+                Mapped::Hole(_) => Change::DelRange { ino, block, count: (end - at) as u32 },
             });
-            at += u64::from(count);
+            at = end;
         }
         Some(())
     }

@@ -186,9 +186,9 @@ fn extents(reader: &Reader, ino: Ino, see: Emit<'_>) -> Result<()> {
     while let Ok(at) = u32::try_from(block) {
         let found = map::find(reader, &inode, at)?;
         if let Mapped::Extent(extent) = found {
-            let start = extent.start + u64::from(at - extent.block);
+            let rest = extent.part(block..extent.end());
             let mut record = Record::new("extent", Shape::Row);
-            record.put("file_block", block).put("blocks", found.end() - block).put("block", start);
+            record.put("file_block", block).put("blocks", rest.len).put("block", rest.start);
             record.put("unwritten", u8::from(extent.unwritten));
             if !see(record) {
                 break;

@@ -110,9 +110,7 @@ impl JournalFile {
 
     fn at(&self, block: u32) -> Option<FsBlock> {
         let place = self.extents.partition_point(|extent| extent.block <= block).checked_sub(1)?;
-        let extent = self.extents.get(place)?;
-        let skip = block - extent.block;
-        (skip < extent.len).then_some(extent.start + u64::from(skip))
+        self.extents.get(place)?.at(block.into())
     }
 }
 

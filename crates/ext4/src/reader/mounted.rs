@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use vfs::kind::{PageAt, Recovery, Volume};
 use vfs::{
-    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Gate, Ino, Look, NewInode,
-    RenameFlags, Result, Seek, SetAttr, StatFs, XattrMode,
+    Attr, DirEntry, Errno, FallocateMode, FileSystem, Gate, Ino, Look, NewInode, RenameFlags,
+    Result, Seek, SetAttr, StatFs, XattrMode,
 };
 
 use super::Reader;

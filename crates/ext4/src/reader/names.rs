@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::inode::cached::Inode;
 use crate::ondisk::dirent::Dirents;
 use crate::ondisk::inode::Flags;
-use crate::ondisk::{Ino, NAME_MAX, ROOT_INO};
+use crate::ondisk::{Ino, NAME_MAX, ROOT_INO, le32};
 
 /// Bytes of the parent's number in front of entries in the inode.
 const INLINE_PARENT: usize = 4;
@@ -73,8 +73,7 @@ impl Reader {
     /// those of an attribute; and the parent.
     pub(crate) fn inline_records<'a>(&self, dir: &'a Inode) -> Result<(Ino, [&'a [u8]; 2])> {
         let (parent, front) = dir.raw.block.split_at(INLINE_PARENT);
-        let parent = u32::from_le_bytes([parent[0], parent[1], parent[2], parent[3]]);
-        Ok((parent, [front, self.inline_rest(dir)?]))
+        Ok((le32(parent, 0), [front, self.inline_rest(dir)?]))
     }
 
     /// Passes entries behind position `from` to `emit` until it returns false.
