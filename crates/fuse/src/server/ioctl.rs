@@ -13,6 +13,8 @@ use crate::wire::{Reply, Request};
 /// `FS_IMMUTABLE_FL` and `FS_APPEND_FL`.
 const IMMUTABLE: u32 = 0x10;
 const APPEND: u32 = 0x20;
+/// `FS_JOURNAL_DATA_FL`.
+const JOURNAL_DATA: u32 = 0x4000;
 /// `FS_CASEFOLD_FL`.
 const CASEFOLD: u32 = 0x4000_0000;
 
@@ -77,7 +79,12 @@ impl Server {
         Ok(())
     }
 
-    fn set_flags(&self, ino: Ino, flags: u32) -> Done {
+    fn set_flags(&self, uid: u32, ino: Ino, flags: u32) -> Done {
+        // `CAP_SYS_RESOURCE` of ext4; the VFS checks what other flags ask for.
+        let toggled = flags ^ self.fs.flags(ino).map_err(errno)?;
+        if uid != 0 && toggled & JOURNAL_DATA != 0 {
+            return Err(Errno::PERM);
+        }
         self.nodes.changed(ino);
         let folded = self.folds(ino);
         self.fs.set_flags(ino, flags).map_err(errno)?;
@@ -165,7 +172,7 @@ impl Server {
             }
             SETFLAGS => {
                 let (flags, _) = u32::read_from_prefix(data).map_err(|_| Errno::INVAL)?;
-                self.set_flags(ino, flags)?;
+                self.set_flags(request.header.uid, ino, flags)?;
                 reply.put(&IoctlOut::default());
                 return Ok(());
             }

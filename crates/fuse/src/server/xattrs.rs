@@ -10,6 +10,7 @@ use crate::wire::{Reply, Request, split_name};
 
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
+const BOTH: u32 = XATTR_CREATE | XATTR_REPLACE;
 /// Prefix of the names of access control lists.
 const ACL: &[u8] = b"system.posix_acl_";
 /// The request for which [`super::Control::reopen`] is called.
@@ -48,6 +49,8 @@ impl Server {
             0 => XattrMode::Set,
             XATTR_CREATE => XattrMode::Create,
             XATTR_REPLACE => XattrMode::Replace,
+            // Nothing is both there and not there.
+            BOTH => return Err(self.fs.getxattr(ino, name).map_or_else(errno, |_| Errno::EXIST)),
             _ => return Err(Errno::INVAL),
         };
         self.gains_attribute(ino, name);

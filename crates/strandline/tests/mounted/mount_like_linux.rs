@@ -1,4 +1,4 @@
-//! What Linux's F2FS does and its VFS leaves to a FUSE server: set-id bits, append-only files,
+//! What file systems of Linux do and its VFS leaves to a FUSE server: set-id bits, append-only files,
 //! times of change, limits, mount options, a remount for writing.
 //!
 //! Needs root, /dev/fuse, and the packages fuse3, acl and e2fsprogs; says so if one is missing.
@@ -116,6 +116,31 @@ fn an_attribute_that_cannot_fit_is_too_big() {
     assert_eq!(set("user.a", 3000), Ok(()));
     assert_eq!(set("user.b", 3000), Err(Errno::TOOBIG));
     assert_eq!(set("user.b", 100), Ok(()));
+}
+
+#[test]
+fn an_attribute_cannot_be_both_new_and_replaced() {
+    let rig = Rig::new(&[]);
+    let path = rig.point().join("f");
+    fs::write(&path, "x").unwrap();
+    let both = |name: &str| {
+        rustix::fs::setxattr(&path, name, b"v", XattrFlags::CREATE | XattrFlags::REPLACE)
+    };
+    rustix::fs::setxattr(&path, "user.there", b"v", XattrFlags::empty()).unwrap();
+    assert_eq!(both("user.there"), Err(Errno::EXIST));
+    assert_eq!(both("user.other"), Err(Errno::NODATA));
+}
+
+/// `ext4_fileattr_set`.
+#[test]
+fn only_root_has_contents_journalled() {
+    let rig = Rig::of("ext4", Disk::Plain(64), &[]);
+    let path = rig.point().join("f");
+    fs::write(&path, "x").unwrap();
+    chown(&path, Some(1234), Some(1234)).unwrap();
+    as_user("", "! chattr +j f && chattr +d f", &rig.point());
+    run("chattr", &["+j"], &path);
+    as_user("", "! chattr -j f && chattr -d f", &rig.point());
 }
 
 #[test]
