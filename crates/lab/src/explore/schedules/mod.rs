@@ -59,7 +59,7 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 21] = [
+pub static ALL: [Structure; 22] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
@@ -71,6 +71,7 @@ pub static ALL: [Structure; 21] = [
     names::REPLACE,
     volumes::FSYNC,
     volumes::CHECKPOINT,
+    volumes::UNMOUNT,
     names::RENAME,
     volumes::CLEANER,
     volumes::DISCARDS,

@@ -256,6 +256,48 @@ pub(super) const FSYNC: Structure = Structure {
     },
 };
 
+pub(super) const UNMOUNT: Structure = Structure {
+    name: "unmount",
+    about: "an unmount during writes and fsyncs: what was fsynced survives it, and nothing is corrupt",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let durable = Arc::new(cores::Mutex::instrument("what is durable", Vec::new()));
+        let mut threads: Threads = Vec::new();
+        for letter in [b'a', b'b'] {
+            let (volume, durable) = (volume.clone(), durable.clone());
+            threads.push(Box::new(move || {
+                for turn in 0..TIMES {
+                    let name = format!("{}{turn}", char::from(letter));
+                    // From the unmount on, calls fail.
+                    let Ok(file) = volume.create(root, &name) else { break };
+                    if volume.write(file, 0, letter, 2).and_then(|()| volume.fsync(file)).is_err() {
+                        break;
+                    }
+                    durable.lock().push((name, letter));
+                }
+                Ok(())
+            }));
+        }
+        let ender = volume.clone();
+        let before = stage.seed / 8 % (TIMES + 1);
+        threads.push(Box::new(move || {
+            for turn in 0..before {
+                ender.create(root, &format!("c{turn}"))?;
+            }
+            said("unmount", ender.fs.unmount())
+        }));
+        together(threads)?;
+        stage.sound(&volume.medium.drive())?;
+        let durable = durable.lock().clone();
+        stage.after_cut(volume.medium.survivors(stage.seed), |fs| {
+            durable.iter().try_for_each(|(name, letter)| holds(fs, name, &[*letter; 2]))
+        })
+    },
+};
+
 pub(super) const CHECKPOINT: Structure = Structure {
     name: "checkpoint",
     about: "checkpoints during writes and fsyncs: what had returned survives, nothing is corrupt",
