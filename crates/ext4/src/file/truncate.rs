@@ -8,7 +8,7 @@ use vfs::inode::Turn;
 use vfs::op::Stop;
 use vfs::{Errno, SetAttr};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::map::{FileMap, written_at};
 use crate::file::read_write::check_regular;
 use crate::inode::map;
@@ -75,6 +75,9 @@ impl Engine {
             let done = self.change(&[ino.into()], ROOM, |draft| {
                 if draft.inode(ino)?.links() > 0 || self.opens.is_open(ino.into()) {
                     return Ok(true);
+                }
+                if draft.inode(ino)?.has_indirect(&self.sb) {
+                    return Err(Error::unsupported("freeing files without extents").into());
                 }
                 if !is_cut {
                     draft.shrink(ino, 0)?;

@@ -151,6 +151,17 @@ impl Inode {
         self.flags().contains(Flags::EXTENTS)
     }
 
+    /// Whether its blocks are found by numbers in `i_block`.
+    pub(crate) fn has_indirect(&self, sb: &Superblock) -> bool {
+        let is_mapped = match self.kind() {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => !self.is_fast_symlink(sb),
+            _ => false,
+        };
+        let has_other = self.flags().intersects(Flags::EXTENTS | Flags::INLINE_DATA);
+        is_mapped && !has_other && self.raw.block.iter().any(|byte| *byte != 0)
+    }
+
     /// Whether a symlink's target is in `i_block` (`ext4_inode_is_fast_symlink`): then it has no
     /// blocks of its own.
     pub(crate) fn is_fast_symlink(&self, sb: &Superblock) -> bool {

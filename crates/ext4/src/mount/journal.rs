@@ -10,9 +10,9 @@ use queue::{BlockQueue, Io};
 
 use crate::error::{Error, Result};
 use crate::inode::map::{Mapped, find};
-use crate::ondisk::FsBlock;
 use crate::ondisk::extent::Extent;
 use crate::ondisk::superblock::Superblock;
+use crate::ondisk::{FsBlock, ensure};
 use crate::reader::Reader;
 
 /// What the journal tells the engine: the last durable transaction of each of its areas.
@@ -68,10 +68,14 @@ pub(crate) type Journal = journal::Journal<Client>;
 /// An operation in the running transaction.
 pub(crate) type Handle<'a> = journal::Handle<'a, Client>;
 
-/// The journal's file: how many blocks it has, and its extents.
+/// The most parts that a journal may be in. Those of e2fsprogs have a few.
+const PARTS_MAX: usize = 1 << 20;
+
+/// The journal's file: how many blocks it has, and where they are.
 pub(crate) struct JournalFile {
     blocks: u32,
     extents: Vec<Extent>,
+    has_holes: bool,
 }
 
 impl JournalFile {
@@ -83,17 +87,39 @@ impl JournalFile {
         }
         let inode = reader.inode(ino)?;
         let blocks = (inode.size / u64::from(reader.sb.block_size)).min(u32::MAX.into()) as u32;
-        let (mut extents, mut block) = (Vec::new(), 0);
+        let (mut extents, mut has_holes, mut block) = (Vec::new(), false, 0);
         while block < blocks {
             // One that was made by allocation only has unwritten blocks in front of its first use.
-            let Mapped::Extent(extent) = find(reader, &inode, block)? else {
-                let found = format_args!("a hole at block {block}");
-                return Err(inode.corrupt("journal", found, "a block"));
+            let end = match find(reader, &inode, block)? {
+                Mapped::Extent(extent) => {
+                    extents.push(extent);
+                    extent.end()
+                }
+                // To be read, a log may do without what is missing.
+                Mapped::Hole(end) => {
+                    has_holes = true;
+                    end
+                }
             };
-            block = extent.end().min(blocks.into()) as u32;
-            extents.push(extent);
+            ensure(extents.len() <= PARTS_MAX, "journal", inode.at, extents.len(), PARTS_MAX)?;
+            block = end.min(blocks.into()) as u32;
         }
-        Ok(Self { blocks, extents })
+        Ok(Self { blocks, extents, has_holes })
+    }
+
+    /// That of the volume of `sb` on the drive of `queue`, which is to be mounted for writing.
+    fn of_mounted(sb: &Superblock, queue: &Arc<BlockQueue>) -> Result<Self> {
+        // The log may have the sound copy of a descriptor.
+        let reader = Reader::new(sb.clone(), queue.clone(), 0).lenient();
+        let file = Self::read(&reader)?;
+        let inode = reader.inode(sb.raw.journal_inum.get())?;
+        // The upgrade of a volume of ext2 or ext3, whose other files have none either.
+        if !inode.has_extents() {
+            let what = "writing with a journal without extents; mount it -o ro";
+            return Err(Error::unsupported(what));
+        }
+        ensure(!file.has_holes, "journal", inode.at, "a hole", "blocks")?;
+        Ok(file)
     }
 
     /// Opens the log in it, in blocks of `block_size` bytes on the drive of `queue`.
@@ -136,7 +162,7 @@ pub(super) struct Left {
 
 /// Brings home what a power cut left in the log. Returns what counts beside that, too.
 pub(super) fn replay(sb: &Superblock, queue: &Arc<BlockQueue>) -> Result<(Replay, Left)> {
-    let file = JournalFile::read(&Reader::new(sb.clone(), queue.clone(), 0))?;
+    let file = JournalFile::of_mounted(sb, queue)?;
     let replay = |log: Log<'_>| Ok(recover(log, Strictness::Strict)?);
     let done = file.with_log(queue, sb.block_size, replay)?;
     let (transactions, blocks) = (done.transactions as u64, done.blocks as u64);
@@ -151,7 +177,7 @@ pub(super) fn log_of(
     queue: &Arc<BlockQueue>,
     brings_in: bool,
 ) -> Result<LogSpace> {
-    let file = JournalFile::read(&Reader::new(sb.clone(), queue.clone(), 0))?;
+    let file = JournalFile::of_mounted(sb, queue)?;
     let mut superblock = file.with_log(queue, sb.block_size, |log| Ok(log.superblock().clone()))?;
     superblock.use_sums();
     if brings_in {

@@ -355,9 +355,46 @@ fn what_cannot_be_read_is_refused_by_name() {
     let typeless = scratch.made("typeless", 16, &["-t", "ext4", "-O", "^filetype"], None);
     assert!(refused(&typeless, "").contains("filetype"), "entries would get types");
     mount(&open(&typeless));
+    // The upgrade of ext3: its journal has no extents, and no other file that is there.
+    let upgraded = scratch.made("upgraded", 16, &["-t", "ext3"], None);
+    edit(&upgraded, |raw| raw.feature_incompat = (raw.feature_incompat.get() | 1 << 6).into());
+    assert!(refused(&upgraded, "").contains("a journal without extents; mount it -o ro"));
+    mount(&open(&upgraded));
     let short = fs::OpenOptions::new().write(true).open(&image).expect("an image");
     short.set_len(8 << 20).expect("it is cut off");
     assert!(refused(&image, "ro").contains("truncated"));
+}
+
+#[test]
+fn names_in_front_of_a_corrupt_one_are_listed() {
+    let scratch = Scratch::new();
+    let from = scratch.path("tree");
+    fs::create_dir_all(&from).expect("a directory");
+    for name in ["a", "b", "c", "d"] {
+        File::create(from.join(name)).expect("a file");
+    }
+    let image = scratch.made(
+        "image",
+        16,
+        &["-t", "ext4", "-b", "4096", "-O", "^metadata_csum"],
+        Some(&from),
+    );
+    let said = debugfs(&image, "bmap <2> 0\n");
+    let root = said.lines().find_map(|line| line.trim().parse::<u64>().ok()).expect("a block");
+    let block = root * 4096;
+    let (drive, mut bytes) =
+        (File::options().read(true).write(true).open(&image).unwrap(), [0; 4096]);
+    drive.read_exact_at(&mut bytes, block).unwrap();
+    let at = bytes.windows(2).position(|pair| pair == [1, 1]).expect("a name of one byte");
+    // The length of the record behind it.
+    drive.write_all_at(&[3, 0], block + at as u64 + 10).unwrap();
+    let (fs, mut names) = (mount(&open(&image)), 0);
+    let listed = fs.readdir(fs.root(), 0, &mut |_| {
+        names += 1;
+        true
+    });
+    assert_eq!(listed.unwrap_err().errno(), Errno::UCLEAN);
+    assert!(names >= 3, "{names}");
 }
 
 #[test]
