@@ -15,7 +15,8 @@ use crate::ondisk::{FileBlock, FsBlock, Ino, dirent, extent, htree, orphan, xatt
 
 /// Metadata blocks of a volume.
 ///
-/// The provided methods are for what old or rare volumes have. A volume that is written refuses it.
+/// The provided methods are for what old or rare volumes have: files without extents, names without
+/// types, values in inodes. They refuse it, as a volume that is written does.
 pub(crate) trait Blocks {
     /// Why a walk ends early.
     type Stop: From<Error>;
@@ -96,10 +97,11 @@ impl Kind {
     }
 }
 
-/// A block of a directory is one with entries or, with a hash tree, one of its nodes.
+/// A block of a directory is one with entries or, with a hash tree, one of its nodes, which leaves
+/// no room for the tail of the former.
 fn verify_dir(block: &[u8], seed: u32, at: FsBlock) -> Result<()> {
-    match (dirent::verify(block, seed, at), htree::Place::of(block)) {
-        (Err(error), Some(place)) => htree::verify(block, place, seed, at).map_err(|_| error),
-        (verified, _) => verified,
+    match htree::Place::of(block) {
+        Some(place) => htree::verify(block, place, seed, at),
+        None => dirent::verify(block, seed, at),
     }
 }

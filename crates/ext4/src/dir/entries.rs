@@ -52,7 +52,17 @@ pub(crate) fn dir_block<B: Blocks>(
     inode: &Inode,
     index: FileBlock,
 ) -> Walked<(FsBlock, Block), B> {
-    map::block(blocks, inode, index, Kind::Dir(inode.seed))
+    let (at, block) = map::block(blocks, inode, index, Kind::Dir(inode.seed))?;
+    if let Some(seed) = inode.seed {
+        let bytes = blocks.sb().bytes(&block);
+        let expected = if index == 0 { Place::Root } else { Place::Node };
+        let has_index = inode.flags().contains(Flags::INDEX);
+        if Place::of(bytes).is_some_and(|place| !has_index || place != expected) {
+            // It was verified as a node, which has no place here.
+            dirent::verify(bytes, seed, at)?;
+        }
+    }
+    Ok((at, block))
 }
 
 /// Finds `name`.

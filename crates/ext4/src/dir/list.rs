@@ -170,12 +170,22 @@ pub(crate) fn by_place<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walke
     }
     let start = u64::from(index) * size;
     let (at, block) = dir_block(blocks, inode, index)?;
-    let mut entries = Vec::new();
+    let mut entries: Vec<DirEntry> = Vec::new();
     for dirent in Dirents::new(sb.bytes(&block), at) {
-        let dirent = dirent?;
-        let here = start + dirent.offset as u64;
-        if dirent.ino != 0 && here >= from {
-            entries.push(entry(blocks, &dirent, at, here + dirent.rec_len as u64)?);
+        let listed = dirent.map_err(B::Stop::from).and_then(|dirent| {
+            let here = start + dirent.offset as u64;
+            let is_listed = dirent.ino != 0 && here >= from;
+            let entry = || entry(blocks, &dirent, at, here + dirent.rec_len as u64);
+            is_listed.then(entry).transpose()
+        });
+        match (listed, entries.last()) {
+            (Ok(listed), _) => entries.extend(listed),
+            (Err(stop), None) => return Err(stop),
+            // What is in front of it is listed; the caller meets it again after that.
+            (Err(_), Some(last)) => {
+                let next = last.next;
+                return Ok((entries, Some(next)));
+            }
         }
     }
     Ok((entries, Some(start + size)))

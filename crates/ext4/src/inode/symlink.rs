@@ -34,7 +34,7 @@ pub(crate) fn target<B: Blocks>(blocks: &B, inode: &Inode) -> Walked<Vec<u8>, B>
 /// Fails if no symbolic link can have this target.
 pub(crate) fn check(inode: &Inode, target: &[u8]) -> crate::Result<()> {
     if target.is_empty() || target.contains(&0) {
-        let found = format_args!("{} bytes or a NUL", inode.size);
+        let found = "an empty or too long target, or a NUL";
         return Err(inode.corrupt("symlink", found, "a path of up to a block"));
     }
     Ok(())

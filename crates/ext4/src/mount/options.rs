@@ -308,6 +308,7 @@ fn micros(nanos: &Nanos) -> String {
 type Faults = (journal::Inject, Inject);
 
 fn set_inject(to: &mut Faults, names: &str) -> Result<(), String> {
+    let names = names.to_lowercase().replace('_', "-");
     match names.split('+').all(|name| set_faults(&mut to.0, name) || set_faults(&mut to.1, name)) {
         true => Ok(()),
         false => Err(all_faults().join(", ")),

@@ -62,7 +62,8 @@ impl Engine {
             return Ok(slots);
         }
         let file = self.sb.raw.orphan_file_inum.get();
-        let (blocks, seed) = self.look(file.into(), |shard| {
+        // Without `errors=`: the mount fails if it is corrupt.
+        let (blocks, seed) = op::look(self, file.into(), |shard| {
             let inode = &shard.inode(file)?.inode;
             let kind = Kind::Orphans(inode.seed);
             let count = block_count(&self.sb, inode).min(ORPHAN_BLOCKS_MAX);

@@ -1,10 +1,14 @@
 //! Directories with hash trees, judged by e2fsck, which checks every tree.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use vfs::{Creator, FileSystem, Ino, RenameFlags};
+use vfs::{Creator, Errno, FileSystem, Ino, RenameFlags};
 
 use crate::harness::{Image, debugfs};
+use crate::judge::{check, findings, open};
 
 fn name(n: u32) -> Vec<u8> {
     // Of many lengths, so that leaves are split unevenly.
@@ -27,6 +31,33 @@ fn names(fs: &dyn FileSystem, dir: Ino) -> Vec<Vec<u8>> {
 
 fn mkdir(fs: &dyn FileSystem, name: &[u8]) -> Ino {
     fs.mkdir(fs.root(), name, 0o755, Creator::default()).unwrap().ino
+}
+
+/// Their checksum is not where that of entries is, and only a directory with a tree has them.
+#[test]
+fn nodes_of_a_tree_are_verified() {
+    let image = Image::new(64);
+    let fs = image.mount();
+    let dir = mkdir(&fs, b"dir");
+    (0..500).for_each(|n| _ = create(&fs, dir, n));
+    fs.unmount().unwrap();
+    drop(fs);
+    let found = |word: &str| {
+        let found = findings(&check(&open(Path::new(image.name()))));
+        assert!(found.iter().any(|line| line.contains(word)), "{found:?}");
+    };
+    debugfs(&image, &["set_inode_field dir flags 0x80000"]);
+    found("dirent_tail");
+    debugfs(&image, &["set_inode_field dir flags 0x81000"]);
+    image.assert_clean("as before");
+    let blocks = debugfs(&image, &["blocks dir"]);
+    let root: u64 = blocks.split_whitespace().next().unwrap().parse().unwrap();
+    let file = File::options().write(true).open(image.name()).unwrap();
+    file.write_all_at(&[77], root * 4096 + 45).unwrap();
+    found("dx_tail.dt_checksum");
+    let fs = image.mount();
+    let lost = fs.lookup(dir, &name(1)).unwrap_err();
+    assert_eq!(lost.errno(), Errno::BADMSG);
 }
 
 /// Makes, finds, moves and removes `count` names; e2fsck in between.

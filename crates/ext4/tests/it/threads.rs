@@ -163,7 +163,7 @@ fn what_is_durable_stays_so_while_a_volume_is_unmounted() {
             (0..THREADS).map(|me| cores::spawn("writer", None, write(me))).collect();
         cores::sleep(3_000_000 + round as u64 * 700_000);
         fs.unmount().unwrap();
-        let durable: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        let durable: Vec<_> = writers.into_iter().map(cores::JoinHandle::join).collect();
         drop(fs);
         image.assert_clean(policy);
         let fs = image.mount();
