@@ -202,13 +202,6 @@ impl fmt::Display for MountOptions {
     }
 }
 
-impl MountOptions {
-    /// Whether there is an option of this name.
-    pub(crate) fn has(name: &str) -> bool {
-        OPTIONS.has(name)
-    }
-}
-
 type Row<V> = vfs::options::Row<MountOptions, V>;
 
 const OPTIONS: Options<MountOptions> = Options {

@@ -136,10 +136,6 @@ impl kind::Format for Format {
         Ok(options.parse::<MountOptions>()?.to_string())
     }
 
-    fn has_option(&self, name: &str) -> bool {
-        MountOptions::has(name)
-    }
-
     fn without_effect(&self, option: &str) -> bool {
         has_no_effect(option)
     }
