@@ -1,5 +1,5 @@
-//! What file systems of Linux do and its VFS leaves to a FUSE server: set-id bits, append-only files,
-//! times of change, limits, mount options, a remount for writing.
+//! What file systems of Linux do and its VFS leaves to a FUSE server: set-id bits, append-only
+//! files, times of change, limits, mount options, a remount for writing.
 //!
 //! Needs root, /dev/fuse, and the packages fuse3, acl and e2fsprogs; says so if one is missing.
 

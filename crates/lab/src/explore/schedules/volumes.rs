@@ -258,7 +258,7 @@ pub(super) const FSYNC: Structure = Structure {
 
 pub(super) const UNMOUNT: Structure = Structure {
     name: "unmount",
-    about: "an unmount during writes and fsyncs: what was fsynced survives it, and nothing is corrupt",
+    about: "an unmount during writes and fsyncs: what was fsynced survives, nothing is corrupt",
     injected: false,
     zoned: false,
     run: |stage| {
