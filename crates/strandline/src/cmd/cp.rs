@@ -20,7 +20,8 @@ use crate::target::{Devices, ImageVolume, Inside, Opened, Target};
 /// cp(1).
 ///
 /// Owners, modes, times, hard links, extended attributes and holes are kept unless --preserve or
-/// --no-preserve say otherwise. Existing files in the way are removed first, never written through.
+/// --no-preserve say otherwise. Existing files in the way are removed first, never written through;
+/// a device or FIFO as destination is refused.
 /// Devices and other users' files need root on the host; what cannot be made is reported, the rest
 /// is copied, and the exit status is 1.
 ///
@@ -225,6 +226,7 @@ impl Cp {
             Destination { dir: to.to_owned(), path: path.to_vec(), name: None }
         } else {
             self.single_name(to.display(), sources.len(), found.is_some())?;
+            let to = &existing(to, options.follow)?;
             let name = to.file_name().ok_or_else(|| missing(to.display()))?;
             let parent = to.parent().filter(|p| !p.as_os_str().is_empty());
             let dir = parent.unwrap_or(Path::new(".")).to_owned();
@@ -331,6 +333,25 @@ struct Destination<N> {
     dir: N,
     path: Vec<u8>,
     name: Option<Vec<u8>>,
+}
+
+/// The file that `to` names and that a copy replaces, with `follow` past symbolic links. As cp(1),
+/// not a dangling one; and never what is more than its contents.
+fn existing(to: &Path, follow: bool) -> Outcome<PathBuf> {
+    let Ok(named) = std::fs::symlink_metadata(to) else { return Ok(to.to_owned()) };
+    let shown = to.display();
+    let Ok(meta) = std::fs::metadata(to) else {
+        let what = format!("not writing through dangling symlink '{shown}'");
+        return if follow { Err(Failure::Problem(what)) } else { Ok(to.to_owned()) };
+    };
+    if !meta.is_file() && !meta.is_dir() {
+        let what = format!("'{shown}' is not a regular file; 'strandline cat' writes into it");
+        return Err(Failure::Problem(what));
+    }
+    match named.is_symlink() && follow {
+        true => std::fs::canonicalize(to).map_err(|e| Failure::Problem(format!("{shown}: {e}"))),
+        false => Ok(to.to_owned()),
+    }
 }
 
 /// Whether both are inside one image.

@@ -46,6 +46,30 @@ fn a_tree_goes_in_and_comes_out_the_same() {
     compare(&was, &is);
 }
 
+/// The destination that is named is more than a name in the way of a tree.
+#[test]
+fn a_destination_is_replaced_only_if_it_is_a_file() {
+    let scratch = Scratch::new("cp-destination");
+    let image = scratch.volume();
+    fs::write(scratch.0.join("new"), "new").unwrap();
+    ok(&format!("cp {} {image}:/new", scratch.path("new")));
+    let fifo = scratch.0.join("fifo");
+    rustix::fs::mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let (_, said) = fails(&format!("cp {image}:/new {}", fifo.display()));
+    assert!(said.contains("not a regular file; 'strandline cat'"), "{said}");
+    assert!(fails(&format!("cp -a {image}:/new {}", fifo.display())).1.contains("not a regular"));
+    fs::write(scratch.0.join("old"), "old").unwrap();
+    symlink("old", scratch.0.join("link")).unwrap();
+    symlink("nowhere", scratch.0.join("dangling")).unwrap();
+    ok(&format!("cp {image}:/new {}", scratch.path("link")));
+    assert!(scratch.0.join("link").is_symlink());
+    assert_eq!(fs::read(scratch.0.join("old")).unwrap(), b"new");
+    let (_, said) = fails(&format!("cp {image}:/new {}", scratch.path("dangling")));
+    assert!(said.contains("not writing through dangling symlink"), "{said}");
+    ok(&format!("cp -d {image}:/new {}", scratch.path("dangling")));
+    assert!(scratch.0.join("dangling").is_file());
+}
+
 /// What only root can make: devices, other owners, `security.` and `trusted.` attributes.
 #[test]
 fn what_needs_root_is_kept_for_root() {
