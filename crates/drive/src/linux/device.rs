@@ -29,6 +29,8 @@ const MAX_QUEUES: usize = 8;
 /// A block device, or a file that is read and written as one.
 pub(super) struct Device {
     file: File,
+    /// The file of a loop device, locked as the device is.
+    _looped: Option<File>,
     path: PathBuf,
     kind: Kind,
     pub(super) identify: Identify,
@@ -46,8 +48,15 @@ impl Device {
     /// Opens `path` and asks what it is.
     pub(super) fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
         let (file, kind, metadata) = open_kind(path, access)?;
+        let looped = match (kind, access) {
+            (Kind::Block, Access::Read | Access::Write) => {
+                lock_looped(&Sysfs::of(metadata.rdev()), access)?
+            }
+            _ => None,
+        };
         let mut device = Self {
             file,
+            _looped: looped,
             path: path.to_owned(),
             kind,
             identify: Identify {
@@ -346,6 +355,21 @@ fn open_block(path: &Path, access: Access) -> Result<File, OpenError> {
     };
     lock(&file, path, access)?;
     Ok(file)
+}
+
+/// Locks the file that all of a loop device is in, so that nobody uses that by its own name. What
+/// has a part of a file may share it with other parts.
+fn lock_looped(sysfs: &Sysfs, access: Access) -> Result<Option<File>, OpenError> {
+    let is_part = sysfs.partition
+        || ["loop/offset", "loop/sizelimit"].iter().any(|name| sysfs.number(name) != Some(0));
+    let path = sysfs.text("loop/backing_file").filter(|_| !is_part).map(PathBuf::from);
+    // It may have been deleted, or be one that this user cannot open.
+    let Some((path, file)) = path.and_then(|path| File::open(&path).ok().map(|file| (path, file)))
+    else {
+        return Ok(None);
+    };
+    lock(&file, &path, access)?;
+    Ok(Some(file))
 }
 
 /// If a file system has no direct I/O, the file goes through its cache. A flush covers that as

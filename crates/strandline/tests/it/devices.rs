@@ -130,6 +130,13 @@ fn a_loop_device_is_an_image() {
     ok(&format!("cp -r {device}:/tree {}", dir.path("back")));
     succeed("diff", &format!("-r {source} {}", dir.path("back")));
     assert!(fails(&format!("drive cut {device}")).contains("only an emulated drive"));
+    // Who uses the file has the device, too.
+    let held = std::fs::File::open(&image).expect("the image");
+    held.lock().expect("a lock");
+    for line in [format!("mkfs -f {device}"), format!("fsck {device}"), format!("ls {device}:/")] {
+        assert!(fails(&line).contains("in use"), "{line}");
+    }
+    drop(held);
     succeed("mkfs.ext4", &format!("-q -F {device}"));
     std::fs::create_dir_all(dir.path("mnt")).expect("a directory");
     succeed("mount", &format!("{device} {}", dir.path("mnt")));
