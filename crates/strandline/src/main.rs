@@ -17,6 +17,7 @@ mod target;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -103,6 +104,8 @@ enum Command {
 const TOOLS: [&str; 5] = ["mkfs", "fsck", "dump", "resize", "defrag"];
 
 fn main() -> ExitCode {
+    // A write past the limit of a file's size fails instead of ending the process (setrlimit(2)).
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let done = match called_as().as_deref() {
         Some("mount.strandline" | "mount.fuse.strandline") => helper::<cmd::mount::Helper>().run(),
         Some("umount.strandline" | "umount.fuse.strandline") => {

@@ -96,23 +96,24 @@ fn survive(rig: &Rig, seed: u64) -> Option<(bool, u64)> {
     let replay = format!("FUZZ_SEED={seed} FUZZ_CASES=1");
     let log = rig.image().with_extension("log");
     let options = ["-r", "-o", "cache=32m"];
-    let outcome = match rig.attempt(SPACE_KIB, &options, File::create(&log).unwrap()) {
-        Err(status) => {
-            assert_eq!(status.code(), Some(32), "{replay}: {status}: {}", said(&log));
-            None
-        }
-        Ok(()) => {
-            // It may fail, and often does. It must not take for ever.
-            let mut read = Command::new("timeout");
-            read.args(["-s", "KILL", "300", "sh", "-c", READ_ALL]).arg(rig.point());
-            let read = read.output().expect("timeout runs");
-            assert!(read.status.code().is_some_and(|code| code < 124), "{replay}: {read:?}");
-            let memory = rig.memory();
-            assert!(memory < MEMORY_KIB, "{replay}: {memory} KiB");
-            rig.unmount();
-            Some((!read.stderr.is_empty(), memory))
-        }
-    };
+    let outcome =
+        match rig.attempt(&format!("-v {SPACE_KIB}"), &options, File::create(&log).unwrap()) {
+            Err(status) => {
+                assert_eq!(status.code(), Some(32), "{replay}: {status}: {}", said(&log));
+                None
+            }
+            Ok(()) => {
+                // It may fail, and often does. It must not take for ever.
+                let mut read = Command::new("timeout");
+                read.args(["-s", "KILL", "300", "sh", "-c", READ_ALL]).arg(rig.point());
+                let read = read.output().expect("timeout runs");
+                assert!(read.status.code().is_some_and(|code| code < 124), "{replay}: {read:?}");
+                let memory = rig.memory();
+                assert!(memory < MEMORY_KIB, "{replay}: {memory} KiB");
+                rig.unmount();
+                Some((!read.stderr.is_empty(), memory))
+            }
+        };
     let said = said(&log);
     assert!(!said.contains("panicked"), "{replay}: {said}");
     outcome

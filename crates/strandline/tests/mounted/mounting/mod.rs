@@ -197,10 +197,10 @@ impl Rig {
         });
     }
 
-    /// Mounts with at most this many KiB of address space, with the output in a file; returns the
-    /// exit status if that fails.
-    pub(crate) fn attempt(&self, kib: u64, args: &[&str], said: File) -> Result<(), ExitStatus> {
-        let limited = format!("ulimit -v {kib}; exec \"$@\"");
+    /// Mounts under a limit of the shell's `ulimit`, with the output in a file; returns the exit
+    /// status if that fails.
+    pub(crate) fn attempt(&self, limit: &str, args: &[&str], said: File) -> Result<(), ExitStatus> {
+        let limited = format!("ulimit {limit}; exec \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_strandline"), "mount", "-f"]);
         command.args(args).arg(self.image()).arg(self.point()).stderr(said);
