@@ -209,8 +209,8 @@ const OPTIONS: Options<MountOptions> = Options {
     table: &[
         &Row::words(&[("ro", true), ("rw", false)], |o| &mut o.read_only).shown_if(|_| true),
         &Row::words(&[("noload", true), ("norecovery", true)], |o| &mut o.no_load),
-        &Row::one_of("data", MODES, |o| &mut o.data).shown_if(|_| true),
-        &Row::one_of("journal", POLICIES, |o| &mut o.policy).shown_if(|_| true),
+        &Row::one_of("data", MODES, |o| &mut o.data).shown_if(|o| o.data.is_some()),
+        &Row::one_of("journal", POLICIES, |o| &mut o.policy).shown_if(|o| o.policy.is_some()),
         &Row::text("areas", "N", set_areas, u16::to_string, |o| &mut o.areas)
             .shown_if(|o| o.areas > 0 && o.policy.is_some_and(|how| how.areas == Areas::PerCore)),
         &Row::words(&[("record_csum", true)], |o| &mut o.record_csum),
@@ -342,7 +342,8 @@ impl FromStr for MountOptions {
 impl fmt::Display for MountOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.read_only {
-            return f.write_str(if self.no_load { "ro,noload" } else { "ro" });
+            // What it will be written with, once it is remounted, as far as that was given.
+            return f.write_str(&OPTIONS.show(self));
         }
         // What the superblock would say is not known here.
         let data = self.data.or(Some(DataMode::Ordered));

@@ -216,6 +216,33 @@ fn what_was_mounted_read_only_can_be_remounted_for_writing() {
     assert!(rig.point().join("d").is_dir());
 }
 
+/// mount(8) repeats the options that fstab has.
+#[test]
+fn a_remount_for_writing_takes_the_options_of_the_mount() {
+    let rig = Rig::of("ext4", Disk::Plain(64), &[]);
+    rig.remount(&["-o", "ro,cache=32m,data=journal"]);
+    rig.helper("remount,rw,cache=32m,data=journal").unwrap();
+    fs::write(rig.point().join("f"), "x").unwrap();
+    rig.helper("remount,rw,cache=16m").unwrap_err();
+}
+
+/// A limit of the user who mounts, as any error of the host: nothing else is lost.
+#[test]
+fn a_limit_of_file_sizes_ends_no_mount() {
+    let rig = Rig::of("ext4", Disk::Plain(128), &[]);
+    rig.unmount();
+    let said = tempfile::tempfile().unwrap();
+    rig.attempt("-f 200000", &[], said).unwrap();
+    let path = rig.point().join("f");
+    let written = File::create(&path).and_then(|mut file| {
+        file.write_all(&vec![7; 110 << 20])?;
+        file.sync_all()
+    });
+    assert!(written.is_err());
+    assert!(rig.is_mounted() && fs::metadata(&path).is_ok());
+    rig.give_up();
+}
+
 /// Also after a crash: what was recovered in memory is then recovered on the drive.
 #[test]
 fn a_volume_to_recover_can_be_remounted_for_writing() {
