@@ -130,7 +130,7 @@ fn a_loop_device_is_an_image() {
     ok(&format!("cp -r {device}:/tree {}", dir.path("back")));
     succeed("diff", &format!("-r {source} {}", dir.path("back")));
     assert!(fails(&format!("drive cut {device}")).contains("only an emulated drive"));
-    // Who uses the file has the device, too.
+    // A lock on the file keeps others off the device, too.
     let held = std::fs::File::open(&image).expect("the image");
     held.lock().expect("a lock");
     for line in [format!("mkfs -f {device}"), format!("fsck {device}"), format!("ls {device}:/")] {

@@ -226,7 +226,7 @@ fn a_remount_for_writing_takes_the_options_of_the_mount() {
     rig.helper("remount,rw,cache=16m").unwrap_err();
 }
 
-/// A limit of the user who mounts, as any error of the host: nothing else is lost.
+/// It is an error like any other of the host.
 #[test]
 fn a_limit_of_file_sizes_ends_no_mount() {
     let rig = Rig::of("ext4", Disk::Plain(128), &[]);
