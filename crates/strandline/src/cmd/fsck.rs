@@ -52,7 +52,13 @@ pub(crate) struct Fsck {
     #[arg(short = 'a', conflicts_with = "no")]
     auto: bool,
     /// Check everything and repair without asking
-    #[arg(short = 'f', visible_short_alias = 'y', long = "force", conflicts_with = "no")]
+    #[arg(
+        short = 'f',
+        visible_short_alias = 'y',
+        long = "force",
+        conflicts_with = "no",
+        overrides_with = "yes"
+    )]
     yes: bool,
     /// Change nothing: recover and check a copy in memory. A pending recovery is not an error
     #[arg(short = 'n', conflicts_with = "preen")]

@@ -98,6 +98,7 @@ fn a_damaged_volume_is_repaired_and_the_repair_taken_back() {
     assert!(text(&out.stdout).contains("[Fixed: set]"), "{}", text(&out.stdout));
     assert!(text(&out.stdout).contains(&format!("fsck --undo {log} {image}")));
     ok(&format!("fsck -f {image}"));
+    ok(&format!("fsck -f -y {image}"));
     assert_eq!(ok(&format!("tree --json {image}:/")), tree);
     assert_eq!(fails(&format!("fsck -y -z {log} {image}")).0, 8, "the log is there already");
     assert!(ok(&format!("fsck --undo {log} {image}")).starts_with("Info: put back "));
