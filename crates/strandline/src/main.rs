@@ -106,6 +106,8 @@ const TOOLS: [&str; 5] = ["mkfs", "fsck", "dump", "resize", "defrag"];
 fn main() -> ExitCode {
     // A write past the limit of a file's size fails instead of ending the process (setrlimit(2)).
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    #[cfg(target_os = "linux")]
+    let _ = drive::pm::explain_lost_memory();
     let done = match called_as().as_deref() {
         Some("mount.strandline" | "mount.fuse.strandline") => helper::<cmd::mount::Helper>().run(),
         Some("umount.strandline" | "umount.fuse.strandline") => {

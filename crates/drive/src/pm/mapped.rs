@@ -9,7 +9,8 @@
 //! Space is allocated before it is mapped: a store into a hole on a full file system would be a
 //! SIGBUS. Pages are touched on first use, so that opening takes no time; on tmpfs they are made
 //! large, so that one fault and one place in the TLB are for 2 MiB. The file is locked against a
-//! second opening; truncating it nevertheless kills this process.
+//! second opening; truncating it nevertheless kills this process, which a program can have
+//! [explained](super::explain_lost_memory).
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;

@@ -16,6 +16,8 @@ mod block;
 mod charged;
 mod fault;
 #[cfg(target_os = "linux")]
+mod lost;
+#[cfg(target_os = "linux")]
 mod mapped;
 mod overlay;
 #[cfg(target_os = "linux")]
@@ -30,6 +32,8 @@ use std::ops::Range;
 pub use block::PmDrive;
 pub use charged::PmCharged;
 pub use fault::{PmFault, PmFaulty};
+#[cfg(target_os = "linux")]
+pub use lost::explain_lost_memory;
 #[cfg(target_os = "linux")]
 pub use mapped::{Mapped, PmError};
 pub use overlay::PmOverlay;

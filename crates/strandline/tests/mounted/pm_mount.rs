@@ -60,6 +60,21 @@ fn a_volume_in_memory_is_mounted_and_survives_its_server() {
 }
 
 #[test]
+fn a_server_says_that_its_memory_was_truncated() {
+    let (rig, args, _) = each(32).next().unwrap();
+    fs::write(rig.point().join("a"), "a").unwrap();
+    rig.unmount();
+    let said = tempfile::NamedTempFile::new().unwrap();
+    rig.attempt("-c 0", &args, said.reopen().unwrap()).expect("it mounts");
+    File::options().write(true).open(rig.image()).unwrap().set_len(4096).unwrap();
+    fs::read(rig.point().join("a")).unwrap_err();
+    rig.await_death();
+    let said = fs::read_to_string(&said).unwrap();
+    assert!(said.starts_with("error: memory was lost") && said.lines().count() == 1, "{said}");
+    rig.clear();
+}
+
+#[test]
 fn a_file_without_a_name_can_be_given_one() {
     for (rig, args, _) in each(32) {
         let point = rig.point();
