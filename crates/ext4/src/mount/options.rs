@@ -332,7 +332,7 @@ impl FromStr for MountOptions {
         let ours = list.split(',').filter(|given| !has_no_effect(given)).map(in_our_words);
         OPTIONS.set_list(&mut options, &ours.collect::<Vec<_>>().join(","))?;
         if options.no_load && !options.read_only {
-            return Err(Error::usage("noload: only together with ro"));
+            return Err(Error::usage("noload (norecovery): only together with ro"));
         }
         Ok(options)
     }
