@@ -44,28 +44,31 @@ endif
 
 lint: ## formatting, clippy, the rules of the house
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --all-features -- --deny warnings
+	$(CARGO) clippy --workspace --all-targets --all-features --release --target-dir target/test \
+	  -- --deny warnings
 	$(CARGO) xtask tidy
 
 # The heavy suites need optimised code. Checks stay on, and the linker's optimisation off: it would
 # take longer than the tests it speeds up. A panic says its line without symbols for a debugger.
-test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_LTO = off
-test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
-test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
-test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG = 0
+# The lint has the same profile, so that what runs in the compiler is built once.
+lint test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_LTO = off
+lint test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS = true
+lint test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS = true
+lint test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG = 0
 # The command would be compiled anew after every commit if it said which one it is of.
-test test-all test-kernel docs figures-check: export STRANDLINE_COMMIT =
+lint test test-all test-kernel docs figures-check: export STRANDLINE_COMMIT =
+test: lint ## everything that fits in ten minutes
+	$(CARGO) test --workspace --release --all-features --target-dir target/test
+
 # Built together, packages share the features of their dependencies, and with those that only tests
 # ask for. So the command is built alone, too, and some tests use that one: mounted/shipped.rs.
 SHIPPED = target/test/shipped/strandline
-test: lint ## everything that fits in ten minutes
-	$(CARGO) build --package strandline --release --target-dir target/test
-	install -D target/test/release/strandline $(SHIPPED)
-	STRANDLINE=$(CURDIR)/$(SHIPPED) \
-	  $(CARGO) test --workspace --release --all-features --target-dir target/test
-
 test-all: test ## that, the long suites, and the licences of all dependencies
 	judges/prepare
+	$(CARGO) build --package strandline --release --target-dir target/test
+	install -D target/test/release/strandline $(SHIPPED)
+	STRANDLINE=$(CURDIR)/$(SHIPPED) $(CARGO) test --package strandline --release --all-features \
+	  --test it --test mounted --target-dir target/test -- shipped:: docs:: check_program::
 	$(CARGO_DEB)
 	$(CARGO) test --workspace --release --all-features --target-dir target/test -- --ignored
 	@if ! command -v cargo-deny >/dev/null; then \

@@ -32,7 +32,7 @@ impl Scratch {
     }
 }
 
-/// The command as users get it, if the variable STRANDLINE names it, as `make test` does. Otherwise
+/// The command as users get it, if the variable STRANDLINE names it, as `make test-all` does. Otherwise
 /// the tests' own, whose dependencies have all the features that other packages and tests ask for.
 pub fn program() -> PathBuf {
     std::env::var_os("STRANDLINE")
