@@ -32,8 +32,9 @@ impl Scratch {
     }
 }
 
-/// The command as users get it, if the variable STRANDLINE names it, as `make test-all` does. Otherwise
-/// the tests' own, whose dependencies have all the features that other packages and tests ask for.
+/// The command as users get it, if the variable STRANDLINE names it, as `make test-all` does.
+/// Otherwise the tests' own, whose dependencies have all the features that other packages and tests
+/// ask for.
 pub fn program() -> PathBuf {
     std::env::var_os("STRANDLINE")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_strandline")), PathBuf::from)
