@@ -26,11 +26,11 @@ const MODIFIABLE: Flags = MARKS
     .union(Flags::PROJINHERIT)
     .union(Flags::CASEFOLD);
 
-/// Modifiable flags that cannot be changed here.
-const FIXED: Flags = Flags::CASEFOLD;
+/// Modifiable flags that cannot be changed here. To change that of extents, the kernel converts the
+/// map of the blocks (`ext4_ext_migrate`, `ext4_ind_migrate`), where it can.
+const FIXED: Flags = Flags::CASEFOLD.union(Flags::EXTENTS);
 
-/// `EXT4_FL_USER_VISIBLE`. Extents are among them: the kernel would change the kind of the map,
-/// here they stay.
+/// `EXT4_FL_USER_VISIBLE`.
 const VISIBLE: Flags = MODIFIABLE
     .union(Flags::EXTENTS)
     .union(Flags::ENCRYPT)
@@ -105,7 +105,7 @@ impl Engine {
         if !VISIBLE.contains(wanted) {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let wanted = wanted & MODIFIABLE;
+        let (wanted, fixed) = (wanted & MODIFIABLE, wanted & FIXED);
         let _turn = Turn::take(self, ino.into());
         let toggles_logging = self.look(ino.into(), |shard| {
             let inode = &shard.inode(ino)?.inode;
@@ -122,7 +122,7 @@ impl Engine {
             let now = draft.now;
             let inode = draft.inode_mut(ino)?;
             let old = inode.raw.flags();
-            if masked(inode.kind(), wanted) != wanted || (old ^ wanted).intersects(FIXED) {
+            if masked(inode.kind(), wanted) != wanted || (old & FIXED) != fixed {
                 return Err(Errno::OPNOTSUPP.into());
             }
             inode.raw.flags = ((old - MODIFIABLE) | wanted).bits().into();

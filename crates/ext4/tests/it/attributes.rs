@@ -66,7 +66,7 @@ fn flags_forbid_what_they_say() {
     let dirsync = InodeFlags::DIRSYNC.bits();
     fs.set_flags(ino, EXTENTS | COMPR).unwrap();
     assert_eq!(fs.flags(ino).unwrap(), EXTENTS | COMPR);
-    for flags in [EXTENTS | IMAGIC, EXTENTS | dirsync] {
+    for flags in [EXTENTS | IMAGIC, EXTENTS | dirsync, NOATIME] {
         assert_eq!(errno(fs.set_flags(ino, flags)), Some(Errno::OPNOTSUPP), "{flags:#x}");
     }
     assert_eq!(fs.project(ino).unwrap(), 0);

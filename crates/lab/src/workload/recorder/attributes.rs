@@ -72,7 +72,11 @@ impl Recorder {
         self.tape(|tape, model| Op::Chattr { path: tape.path(model, node.obj), flags });
         let meta = Meta { flags, ..self.meta(node) };
         self.call(Event::SetMeta { obj: node.obj, meta }, || {
-            self.fs.set_flags(node.ino, flags.bits()).map_err(Error::at("chattr", b""))
+            // As chattr(1): the flags of one file system alone stay.
+            let others = |set: u32| (set & !InodeFlags::all().bits()) | flags.bits();
+            let set =
+                self.fs.flags(node.ino).and_then(|set| self.fs.set_flags(node.ino, others(set)));
+            set.map_err(Error::at("chattr", b""))
         })
     }
 
