@@ -199,10 +199,13 @@ impl<C: Client> Journal<C> {
 
     /// Prevents a closed transaction from wrapping around the log's end, if an area for fast
     /// commits is behind it: there e2fsck up to 1.47 at least and kernels before 2dfba3bb40ad read
-    /// on into the area. The log is emptied, and begins at its start again.
+    /// on into the area. The log is emptied, and begins at its start again. The logs of several
+    /// areas wrap: only we recover those, and where they begin the table says, not the superblock.
     pub(crate) fn keep_in_one_piece(&self, area: &Area<C::Kind>, ring: &Ring) -> Result<()> {
         let fits = |log: &Log<C::Kind>| log.head + log.closing < ring.end;
-        if !ring.incompat.contains(Incompat::FAST_COMMIT) || fits(&area.log.lock()) {
+        let is_read_by_others = self.tails.is_none();
+        let may_wrap = !is_read_by_others || !ring.incompat.contains(Incompat::FAST_COMMIT);
+        if may_wrap || fits(&area.log.lock()) {
             return Ok(());
         }
         while !area.log.lock().committed.is_empty() {

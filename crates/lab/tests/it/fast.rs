@@ -3,15 +3,25 @@
 use std::sync::Arc;
 
 use lab::Extra;
-use lab::campaign::Progress;
+use lab::campaign::{CutPoints, Progress, run_at};
 use lab::explore::batch::{self, Batch};
 use lab::explore::schedules::{ALL, explore};
 
-use crate::records::{SMALL, cut, hold, technique};
+use crate::harness::broken;
+use crate::records::{SMALL, cut, hold, job, technique};
 
 #[test]
 fn small_workloads_at_every_cut() {
     hold(&SMALL, &["fast"], 1..3);
+}
+
+/// The logs of several areas lie in front of an unused area for fast commits, and wrap.
+#[test]
+fn several_logs_beside_an_area_for_fast_commits() {
+    let quiet: Progress = Arc::new(|_| true);
+    let job = job("fast_commit", "threads:4:all", "zjournal", 1, None);
+    let (found, _) = run_at(&Arc::new(job), CutPoints::Random(20), &quiet).expect("it runs");
+    assert_eq!(broken(&found), None);
 }
 
 #[test]

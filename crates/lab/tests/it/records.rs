@@ -36,7 +36,13 @@ pub(crate) fn technique(name: &str) -> &'static Technique {
 }
 
 /// A `mode` is a technique, and mount options behind a comma.
-fn job(features: &str, workload: &str, mode: &str, seed: u64, inject: Option<&str>) -> Job {
+pub(crate) fn job(
+    features: &str,
+    workload: &str,
+    mode: &str,
+    seed: u64,
+    inject: Option<&str>,
+) -> Job {
     let (mode, mount_opts) = mode.split_once(',').unwrap_or((mode, ""));
     let mode = technique(mode);
     let job = match small::named(workload) {
