@@ -65,6 +65,8 @@ pub struct Options {
     /// Areas of a policy that has one per core; 0 for as many as there are cores, if the log is
     /// large enough.
     pub areas: u16,
+    /// Blocks of the smallest area; an operation may change a quarter of them.
+    pub area_min: u32,
     /// All that is done until the first commit is one transaction, or fails
     /// ([`crate::Error::TooLarge`]).
     pub is_single: bool,
@@ -84,6 +86,7 @@ impl Default for Options {
         Self {
             policy: &JBD2,
             areas: 0,
+            area_min: 16,
             is_single: false,
             record_csum: false,
             batch: None,
@@ -153,7 +156,7 @@ impl<C: Client> Journal<C> {
                     space.superblock.use_records(Records::areas());
                     records = Records::new(how, &space.superblock);
                 }
-                let (tails, areas) = Tails::begin(&io, space, options.areas)?;
+                let (tails, areas) = Tails::begin(&io, space, &options)?;
                 (Some(tails), areas)
             }
         };

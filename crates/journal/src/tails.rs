@@ -11,12 +11,11 @@ use queue::Io;
 
 use crate::area::{Area, LogBlocks, LogSpace, Ring};
 use crate::error::{Error, Result};
+use crate::journal::Options;
 use crate::ondisk::areas::{Span, TABLES, Table, areas_max};
 use crate::ondisk::header::Tid;
 use crate::ondisk::superblock::Superblock;
 
-/// Blocks of the smallest area: a transaction has a quarter.
-const AREA_MIN: u32 = 16;
 /// Blocks of an area, unless the number of areas is given.
 const AREA_USUAL: u32 = 256;
 
@@ -30,10 +29,13 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    /// Divides the log into `count` areas, or one for each core if that is 0, and marks it as in
-    /// use. Both are durable when this returns: the table before the superblock that says that
-    /// there is one.
-    pub(crate) fn begin<K>(io: &Io, space: LogSpace, count: u16) -> Result<(Self, Vec<Area<K>>)> {
+    /// Divides the log into areas and marks it as in use. Both are durable when this returns: the
+    /// table before the superblock that says that there is one.
+    pub(crate) fn begin<K>(
+        io: &Io,
+        space: LogSpace,
+        options: &Options,
+    ) -> Result<(Self, Vec<Area<K>>)> {
         let LogSpace { superblock, blocks } = space;
         let blocks = Arc::new(blocks);
         let whole = Ring::new(&superblock, blocks.clone())?;
@@ -41,7 +43,7 @@ impl Tails {
             return Err(Error::unsupported("journal areas without checksums"));
         }
         let ring = superblock.ring();
-        let count = areas_in(&ring, superblock.block_size() as usize, count)?;
+        let count = areas_in(&ring, superblock.block_size() as usize, options)?;
         let table = Table::divide(ring.clone(), count, superblock.sequence());
         let area = |(index, span): (u16, &Span)| {
             Area::new(index, span.sequence, Some(whole.part(span.ring.clone())), None)
@@ -101,12 +103,13 @@ fn force(io: &Io, blocks: &LogBlocks, at: u32, block: Block) -> Result<()> {
     Ok(set.wait(io.queue())?)
 }
 
-/// How many areas `ring`, of blocks of `size` bytes, is divided into if `wanted` are wanted.
-fn areas_in(ring: &Range<u32>, size: usize, wanted: u16) -> Result<u16> {
+/// How many areas `ring`, of blocks of `size` bytes, is divided into: as many as are asked for, or
+/// one for each core.
+fn areas_in(ring: &Range<u32>, size: usize, options: &Options) -> Result<u16> {
     let blocks = ring.end.saturating_sub(ring.start + TABLES);
-    let max = (blocks / AREA_MIN).min(areas_max(size) as u32);
-    let count = match wanted {
-        0 => (cores::core_count() as u32).min(blocks / AREA_USUAL).clamp(1, max.max(1)),
+    let max = (blocks / options.area_min).clamp(1, areas_max(size) as u32);
+    let count = match options.areas {
+        0 => (cores::core_count() as u32).min(blocks / AREA_USUAL).clamp(1, max),
         wanted => wanted.into(),
     };
     if count > max {

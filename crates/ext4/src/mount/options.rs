@@ -19,6 +19,8 @@ pub(super) const SECOND: Nanos = 1_000_000_000;
 /// Shortest `commit=`.
 const COMMIT_MIN: Nanos = SECOND / 10_000;
 /// Most areas that a journal is divided into.
+/// Blocks of the smallest area, so that an operation may change 64.
+const AREA_MIN: u32 = 256;
 const MAX_AREAS: u16 = areas_max(drive::BLOCK_SIZE) as u16;
 
 /// How a volume is mounted.
@@ -146,7 +148,16 @@ impl MountOptions {
         let (record_csum, counts_as_linux) = (self.record_csum, self.linux.is_some());
         let default = journal::Options::default();
         let batch = Some(self.batch).filter(|batch| batch.max > 0);
-        journal::Options { policy, areas, record_csum, batch, counts_as_linux, inject, ..default }
+        journal::Options {
+            policy,
+            areas,
+            area_min: AREA_MIN,
+            record_csum,
+            batch,
+            counts_as_linux,
+            inject,
+            ..default
+        }
     }
 }
 

@@ -114,7 +114,7 @@ fn files_have_the_blocks_that_they_need() {
 /// A table of areas is one block, and so says how many there are at most.
 #[test]
 fn more_areas_than_a_block_names_are_refused() {
-    let image = Image::with_blocks(64, 1024, "");
+    let image = Image::with_blocks(640, 1024, "");
     let options: MountOptions = "journal=zjournal,areas=63".parse().unwrap();
     let error = Ext4::mount(image.drive(), &options).err().expect("refused").to_string();
     assert!(error.contains("63 areas") && error.contains("62 fit"), "{error}");
@@ -123,6 +123,29 @@ fn more_areas_than_a_block_names_are_refused() {
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("after a mount with as many as fit");
+}
+
+/// As many areas as a journal is divided into leave room for an operation in each.
+#[test]
+fn areas_that_are_too_small_are_refused() {
+    // Records have a part of the journal to themselves.
+    for (size, policy, fit) in [
+        (1024, "zjournal", 15),
+        (1024, "zgrouped", 11),
+        (4096, "zjournal", 3),
+        (4096, "zgrouped", 3),
+    ] {
+        let image = Image::with_blocks(64, size, "");
+        let of = |areas: u16| format!("journal={policy},areas={areas}");
+        let options: MountOptions = of(fit + 1).parse().unwrap();
+        let error = Ext4::mount(image.drive(), &options).err().expect("refused").to_string();
+        assert!(error.contains(&format!("where {fit} fit")), "{error}");
+        let fs = image.mount_with(&of(fit));
+        create(&fs, b"name");
+        fs.unmount().unwrap();
+        drop(fs);
+        image.assert_clean(&format!("blocks of {size}, {policy}"));
+    }
 }
 
 /// A volume made for fast commits has them, as in the kernel.
