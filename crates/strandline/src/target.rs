@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
 use drive::linux::{Access, BlockDevice, Engine, OpenError};
-use drive::pm::{Mapped, PmAccess, PmDrive};
+use drive::pm::{Mapped, PmAccess, PmDrive, PmOverlay};
 use drive::{Drive, Ssd, Timing, image};
 use vfs::Attr;
 use vfs::kind::{self, Device, Format};
@@ -157,6 +157,9 @@ impl Opened {
 
     /// A drive with the same contents for experiments; this one stays as it is.
     pub(crate) fn scratch(&self) -> Outcome<Arc<dyn Drive>> {
+        if let Some(pm) = self.drive.pm() {
+            return Ok(PmDrive::new(PmOverlay::new(pm), PmAccess::Write));
+        }
         Ok(match &self.emulated[..] {
             [ssd] => Ssd::power_on(ssd.survivors(0).writable(), Timing::Instant, 0),
             _ => drive::overlay(self.drive.clone())
