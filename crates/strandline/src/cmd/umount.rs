@@ -81,7 +81,11 @@ fn unmount(dir: &Path, how: How) -> Outcome {
     // How it ends, only the server knows. It need not be asked, and may have died.
     let listener =
         Listener::new().ok().filter(|listener| waits && mounted.ask(&listener.request()).is_ok());
+    let died = waits && mounted.is_dead();
     fuse::unmount(&mounted.dir, how).map_err(|error| failed(error.to_string()))?;
+    if died {
+        return Err(failed("unmounted, but its server had died: only fsynced data is safe".into()));
+    }
     if waits
         && !mounted.is_elsewhere()
         && let Ok(image) = File::open(&mounted.image)
