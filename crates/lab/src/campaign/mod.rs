@@ -214,7 +214,8 @@ pub fn judge_all(
     recording: &Arc<Recording>,
     progress: &Progress,
 ) -> Result<Vec<Judged>> {
-    let (count, threads) = (recording.cuts.len(), job.threads.max(1));
+    let count = recording.cuts.len();
+    let threads = job.threads.clamp(1, count.max(1));
     let share = count.div_ceil(threads * STRETCHES).max(1);
     let next = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = (0..threads)

@@ -208,7 +208,7 @@ fn in_parallel<T: Send + 'static>(
     look: impl Fn(&Batch, &Sequence) -> Result<T> + Copy + Send + 'static,
 ) -> Result<Vec<(Sequence, T)>> {
     let all = Arc::new(sequences);
-    let threads = batch.threads.max(1);
+    let threads = batch.threads.clamp(1, all.len().max(1));
     let shares: Vec<_> = (0..threads)
         .map(|share| {
             let (batch, all, progress) = (batch.clone(), all.clone(), progress.clone());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use linux::Guest;
 
-use crate::common::{Scratch, assert_fsck_clean, fails, ok};
+use crate::common::{Scratch, assert_fsck_clean, fails, ok, strandline, text};
 
 const GUEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest/run");
 
@@ -43,6 +43,8 @@ fn interfaces_are_compared_and_files_are_safe() {
     assert!(ok(&format!("{write} --overwrite")).contains("\npsync "));
     assert!(std::fs::read(&file).expect("it is there") != before);
     assert!(ok("bench io --drive ram --number_ios 20").contains("\ndrive "));
+    let nothing = strandline("bench io --drive ram --bs 0");
+    assert!(nothing.status.code() == Some(1) && text(&nothing.stdout).contains("0 bytes"));
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl Kind {
         let fits = bytes.is_some_and(|bytes| (1..=BUFFERS_MAX).contains(&bytes));
         if !fits || setup.block > BLOCK_MAX || setup.depth > DEPTH_MAX {
             return Err(invalid(format!(
-                "{} transfers of {} bytes: at most {DEPTH_MAX}, of {} MiB, 1 GiB in all",
+                "{} transfers of {} bytes: 1 to {DEPTH_MAX}, of up to {} MiB, 1 GiB in all",
                 setup.depth,
                 setup.block,
                 BLOCK_MAX >> 20

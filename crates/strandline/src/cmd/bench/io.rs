@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use drive::linux::interface::{Kind, Way};
 use lab::bench::io::{Job, On, Pattern, lay_out};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, PROBLEM};
 use crate::out;
 use crate::progress::Progress;
 use crate::target::parse_size;
@@ -127,7 +127,8 @@ impl Io {
             true => out::json(&compared)?,
             false => out::text(&out::plain(compared.text()))?,
         }
-        Ok(0)
+        // Why, is in what was printed.
+        Ok(if compared.interfaces.iter().any(|row| row.measured.is_some()) { 0 } else { PROBLEM })
     }
 
     /// Makes a file that is not there, and refuses to write to one that is, unless that is allowed.
