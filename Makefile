@@ -57,6 +57,7 @@ lint test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIO
 lint test test-all test-kernel docs: export CARGO_PROFILE_RELEASE_DEBUG = 0
 # The command would be compiled anew after every commit if it said which one it is of.
 lint test test-all test-kernel docs figures-check: export STRANDLINE_COMMIT =
+
 test: lint ## everything that fits in ten minutes
 	$(CARGO) test --workspace --release --all-features --target-dir target/test
 

@@ -203,9 +203,8 @@ impl<C: Client> Journal<C> {
     /// areas wrap: only we recover those, and where they begin the table says, not the superblock.
     pub(crate) fn keep_in_one_piece(&self, area: &Area<C::Kind>, ring: &Ring) -> Result<()> {
         let fits = |log: &Log<C::Kind>| log.head + log.closing < ring.end;
-        let is_read_by_others = self.tails.is_none();
-        let may_wrap = !is_read_by_others || !ring.incompat.contains(Incompat::FAST_COMMIT);
-        if may_wrap || fits(&area.log.lock()) {
+        let must_fit = self.tails.is_none() && ring.incompat.contains(Incompat::FAST_COMMIT);
+        if !must_fit || fits(&area.log.lock()) {
             return Ok(());
         }
         while !area.log.lock().committed.is_empty() {

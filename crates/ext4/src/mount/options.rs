@@ -18,9 +18,9 @@ use crate::ondisk::superblock::Superblock;
 pub(super) const SECOND: Nanos = 1_000_000_000;
 /// Shortest `commit=`.
 const COMMIT_MIN: Nanos = SECOND / 10_000;
-/// Most areas that a journal is divided into.
-/// Blocks of the smallest area, so that an operation may change 64.
+/// Blocks of the smallest area: an operation may change 64.
 const AREA_MIN: u32 = 256;
+/// Most areas that a journal is divided into.
 const MAX_AREAS: u16 = areas_max(drive::BLOCK_SIZE) as u16;
 
 /// How a volume is mounted.

@@ -125,7 +125,7 @@ fn more_areas_than_a_block_names_are_refused() {
     image.assert_clean("after a mount with as many as fit");
 }
 
-/// As many areas as a journal is divided into leave room for an operation in each.
+/// Each area has room for an operation; more of them than that are refused.
 #[test]
 fn areas_that_are_too_small_are_refused() {
     // Records have a part of the journal to themselves.

@@ -127,7 +127,7 @@ impl Io {
             true => out::json(&compared)?,
             false => out::text(&out::plain(compared.text()))?,
         }
-        // Why, is in what was printed.
+        // The output says why each of them did nothing.
         Ok(if compared.interfaces.iter().any(|row| row.measured.is_some()) { 0 } else { PROBLEM })
     }
 
