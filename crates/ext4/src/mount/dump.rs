@@ -38,6 +38,14 @@ pub(super) fn dump(
         Some(which) => number(which),
         None => Err(Error::Usage("which one? a number is missing".into())),
     };
+    let volume_with = |ino: Ino| {
+        let reader = open()?;
+        let last = reader.sb.raw.inodes_count.get();
+        match (1..=last).contains(&ino) {
+            true => Ok((reader, ino)),
+            false => Err(Error::Usage(format!("there are inodes 1 to {last}"))),
+        }
+    };
     match view {
         None | Some("superblock") => {
             see(superblock(&reader::superblock(&BlockQueue::new(drive.clone()))?));
@@ -53,13 +61,22 @@ pub(super) fn dump(
                 }
             }
         },
-        Some("inode") => drop(see(inode(&open()?, one()?)?)),
-        Some("extents") => extents(&open()?, one()?, see)?,
+        Some("inode") => {
+            let (reader, ino) = volume_with(one()?)?;
+            see(inode(&reader, ino)?);
+        }
+        Some("extents") => {
+            let (reader, ino) = volume_with(one()?)?;
+            extents(&reader, ino, see)?;
+        }
         Some("journal") => {
             let which = which.map(number).transpose()?;
             with_log(drive, |log| journal(log, which, see))?;
         }
-        Some("dir") => dir(&open()?, which.map_or(Ok(ROOT_INO), number)?, see)?,
+        Some("dir") => {
+            let (reader, ino) = volume_with(which.map_or(Ok(ROOT_INO), number)?)?;
+            dir(&reader, ino, see)?;
+        }
         Some(other) => {
             let known = VIEWS.join(", ");
             return Err(Error::Usage(format!("unknown view '{other}'; expected {known}")));

@@ -86,8 +86,11 @@ impl kind::Format for Format {
         check::check(memory(drive)?)
     }
 
-    /// There is nothing that a rescue could rebuild from.
-    fn repair(&self, drive: &Arc<dyn Drive>, _rescue: bool) -> Result<Repaired> {
+    fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
+        if rescue {
+            let why = "there is nothing to rebuild pmfs from; see fsck without --rescue";
+            return Err(Error::Usage(why.into()));
+        }
         if drive.identify().read_only {
             return Err(vfs::Error::from(Errno::ROFS).into());
         }

@@ -72,8 +72,8 @@ lookup_mode=auto|perf|compat. The others of Linux's F2FS, up to 6.18, are taken 
 noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_check: recovery believes
 what nodes point to, as Linux's does.
 Those of ext4: noload, data=ordered|writeback|journal,
-journal=jbd2|fast|ijournal|grouped|zjournal|zgrouped, areas=N and record_csum of these; cache=BYTES,
-commit=SECONDS, min_batch_time=USEC, max_batch_time=USEC, errors=, discard, dioread_lock,
+journal=jbd2|fast|ijournal|grouped|zjournal|zgrouped, areas=N and record_csum of these, or
+journal=none, without one; cache=BYTES, commit=SECONDS, min_batch_time=USEC, max_batch_time=USEC, errors=, discard, dioread_lock,
 noauto_da_alloc, grpid, resuid=UID and resgid=GID, alloc=, linux=.
 Those of pmfs made with design=nova: range_lock=inode|segment, log=inode|core, place=node0|local.
 What an fsync of F2FS waits for: posix (the default), for data, nodes and one flush of the drive;
@@ -401,11 +401,12 @@ fn open_log(dir: &Path, settings: &Settings, in_background: bool) -> Outcome<Arc
 /// Why a volume cannot be mounted, and what can be done about it.
 fn unmountable(image: &Path, format: &dyn Format, error: &vfs::kind::Error) -> Failure {
     let shown = image.display();
-    let next = match format.repaired_by() {
+    let next = match (format.repaired_by(), format.rescued_from()) {
         _ if !error.is_corruption() => String::new(),
-        Some(other) => format!("; '{other} {shown}' repairs it"),
-        None => format!(
-            "; 'strandline fsck {shown}' repairs it or, with --rescue, rebuilds it from its nodes"
+        (Some(other), _) => format!("; '{other} {shown}' repairs it"),
+        (None, None) => format!("; 'strandline fsck {shown}' repairs it"),
+        (None, Some(source)) => format!(
+            "; 'strandline fsck {shown}' repairs it or, with --rescue, rebuilds it from {source}"
         ),
     };
     failed(image)(format!("{error}{next}"))

@@ -26,6 +26,8 @@ fn interfaces_are_compared_and_files_are_safe() {
     let file = Scratch::new("bench-io").path("file");
     let (code, said) = fails(&format!("bench io {file}"));
     assert_eq!((code, said.contains("--size")), (1, true), "{said}");
+    let (code, said) = fails(&format!("bench io {file} --size 99999t"));
+    assert!(code == 1 && !Path::new(&file).exists(), "it does not fit: {said}");
     let runs = "--number_ios 20 --rounds 2 --direct 0";
     let object = ok(&format!("bench io {file} --size 1m {runs} --json"));
     let object: serde_json::Value = serde_json::from_str(&object).expect("JSON");
@@ -45,6 +47,13 @@ fn interfaces_are_compared_and_files_are_safe() {
     assert!(ok("bench io --drive ram --number_ios 20").contains("\ndrive "));
     let nothing = strandline("bench io --drive ram --bs 0");
     assert!(nothing.status.code() == Some(1) && text(&nothing.stdout).contains("0 bytes"));
+}
+
+#[test]
+fn a_profile_that_could_not_be_kept_is_not_measured() {
+    for out in ["profile", "/no/such/directory/profile.toml"] {
+        assert_eq!(fails(&format!("bench calibrate --out {out}")).0, 2);
+    }
 }
 
 #[test]

@@ -39,6 +39,10 @@ fn an_image_is_looked_into() {
         assert!(ok(&format!("dump {image} group 0")).contains("bg_free_blocks_count"));
         assert!(ok(&format!("dump {image} inode 2")).contains("i_links_count"));
         assert!(ok(&format!("dump {image} dir")).contains("name:lost+found"));
+        for view in ["inode 0", "extents 0", "dir 999999"] {
+            let (code, said) = fails(&format!("dump {image} {view}"));
+            assert!(code == 2 && said.contains("there are inodes 1 to "), "{said}");
+        }
         assert!(ok(&format!("dump --json {image} extents 2")).contains("\"blocks\":1"));
         assert!(ok(&format!("dump {image} journal")).contains("s_sequence"));
         assert_eq!(ok(&format!("fsck -n {image}")), "");

@@ -166,6 +166,11 @@ pub trait Format: Send + Sync {
         None
     }
 
+    /// What [`Format::repair`] rebuilds a volume from in a rescue; none if there is no rescue.
+    fn rescued_from(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What recovery replays, in this file system's words.
     fn log_entry(&self) -> &'static str {
         "transaction"

@@ -161,6 +161,10 @@ impl kind::Format for Format {
         "node"
     }
 
+    fn rescued_from(&self) -> Option<&'static str> {
+        Some("its nodes")
+    }
+
     fn repair(&self, drive: &Arc<dyn Drive>, rescue: bool) -> Result<Repaired> {
         Ok(repair(drive, &RepairOptions { rescue, ..RepairOptions::default() })?.into())
     }

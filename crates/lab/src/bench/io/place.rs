@@ -1,12 +1,14 @@
 //! What the interfaces work on, and how much of it.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use ::drive::linux::interface::{Kind, Setup, Target, Way};
 use ::drive::{BLOCK_SIZE, Block, Command, Drive, Memory, Timing};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use super::{Job, On};
 use crate::workload::Rng;
@@ -122,10 +124,20 @@ fn emulated(profile: &str, size: u64, seed: u64) -> Result<Arc<dyn Drive>> {
 }
 
 /// Makes a file of `bytes` bytes where none is, with bytes that do not compress, and makes it
-/// durable. An existing file is an error and stays as it is.
+/// durable. An existing file is an error and stays as it is; one that cannot be made whole, as for
+/// want of space, is removed.
 pub fn lay_out(path: &Path, bytes: u64, seed: u64) -> Result<()> {
-    let mut file =
+    let file =
         OpenOptions::new().write(true).create_new(true).open(path).map_err(Error::host(path))?;
+    fill(path, file, bytes, seed).inspect_err(|_| drop(std::fs::remove_file(path)))
+}
+
+fn fill(path: &Path, mut file: File, bytes: u64, seed: u64) -> Result<()> {
+    // Without space for all of it, not a byte of it is written.
+    match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(errno) => return Err(Error::host(path)(errno.into())),
+    }
     let mut rng = Rng::new(seed, 11);
     let mut left = bytes;
     while left > 0 {

@@ -19,14 +19,28 @@ Examples:
   strandline bench calibrate --out here.toml --check
   strandline bench fxmark DWOL --machine here.toml --cores 1,2")]
 pub(crate) struct Calibrate {
-    /// Where the profile goes; its name must end in .toml
-    #[arg(long, value_name = "FILE")]
+    /// Where the profile goes; its name must end in .toml, by which --machine knows it for a file
+    #[arg(long, value_name = "FILE", value_parser = parse_profile)]
     out: Option<PathBuf>,
     /// Also run loads that the profile was not made from, here and on the virtual machine
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     common: Common,
+}
+
+/// A profile's name in a directory that is there: measuring takes half a minute.
+fn parse_profile(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.extension().is_none_or(|extension| extension != "toml") {
+        return Err("its name must end in .toml".into());
+    }
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
+            Err(format!("{} is not a directory", parent.display()))
+        }
+        _ => Ok(path),
+    }
 }
 
 impl Calibrate {
