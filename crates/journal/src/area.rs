@@ -162,6 +162,12 @@ impl<K> Area<K> {
         }
     }
 
+    /// A transaction may be as large as the log, which is empty: replay must fit one, whatever the
+    /// transaction came to that it brings back.
+    pub(crate) fn take_whole_log(&mut self) {
+        self.max = self.ring.as_ref().map_or(self.max, |ring| ring.end - ring.first);
+    }
+
     /// Its transaction of this number.
     pub(crate) fn id(&self, tid: Tid) -> Id {
         Id { area: self.index, tid }

@@ -26,33 +26,33 @@ impl<C: Client> Journal<C> {
     /// Makes a transaction durable. The caller must have no handle, and hold no lock that one with
     /// a handle may wait for.
     pub fn commit(&self, id: Id) -> Result<()> {
-        self.run(None, Scope::Closure([id].into_iter().collect()))
+        self.run(Of::Changes, Scope::Closure([id].into_iter().collect()))
     }
 
     /// Makes the dirty data of `ino` durable, and the transaction that changed it last, if one has.
     pub fn fsync(&self, ino: Ino, changed: Option<Id>) -> Result<()> {
-        self.run(Some(ino), Scope::Closure(changed.into_iter().collect()))
+        self.run(Of::File(ino), Scope::Closure(changed.into_iter().collect()))
     }
 
-    /// Makes everything durable that handles have changed, but no data.
+    /// Makes everything durable that handles have changed, and data that has been written.
     pub fn commit_all(&self) -> Result<()> {
         let all = self.areas.iter().map(|area| area.id(*area.gate.read()));
-        self.run(None, Scope::Closure(all.collect()))
+        self.run(Of::Volume, Scope::Closure(all.collect()))
     }
 
     /// Ends a full transaction. Where there are several areas, it need not be valid then: its area
     /// waits for no other.
     pub(crate) fn make_place(&self, full: Id) -> Result<()> {
-        self.run(None, Scope::One(full))
+        self.run(Of::Changes, Scope::One(full))
     }
 
-    fn run(&self, ino: Option<Ino>, scope: Scope) -> Result<()> {
+    fn run(&self, of: Of, scope: Scope) -> Result<()> {
         cores::may_sleep();
         let mut run = Commit {
             journal: self,
-            ino,
+            of,
             scope,
-            lead: Lead::new(self, ino.is_some()),
+            lead: Lead::new(self, matches!(of, Of::File(_))),
             writes: OnTheWay::default(),
             closing: Vec::new(),
             logged: Vec::new(),
@@ -62,10 +62,21 @@ impl<C: Client> Journal<C> {
     }
 }
 
+/// What a run makes durable besides transactions.
+#[derive(Clone, Copy)]
+enum Of {
+    /// Nothing.
+    Changes,
+    /// The dirty data of a file, which it submits.
+    File(Ino),
+    /// Data of all files, which its caller has written.
+    Volume,
+}
+
 /// A commit under way.
 struct Commit<'j, C: Client> {
     journal: &'j Journal<C>,
-    ino: Option<Ino>,
+    of: Of,
     scope: Scope,
     lead: Lead<'j, C>,
     writes: OnTheWay,
@@ -168,7 +179,8 @@ impl<C: Client> Commit<'_, C> {
     }
 
     fn flush_data(&self) -> Result<()> {
-        let needs_flush = self.ino.is_some() && !self.inject(Inject::DROP_FLUSH);
+        let has_data = !matches!(self.of, Of::Changes);
+        let needs_flush = has_data && !self.inject(Inject::DROP_FLUSH);
         if needs_flush { self.journal.flush() } else { Ok(()) }
     }
 
@@ -186,7 +198,7 @@ impl<C: Client> Run for Commit<'_, C> {
     fn submit(&mut self, what: Submit, _: Option<()>) -> Result<Option<End>> {
         match what {
             Submit::Data => {
-                if let Some(ino) = self.ino {
+                if let Of::File(ino) = self.of {
                     let _span = cores::span(Stage::FsyncPrepare);
                     let journal = self.journal;
                     journal.client.submit_data(ino, &journal.io, &mut self.writes.data)?;
@@ -247,19 +259,19 @@ impl<C: Client> Journal<C> {
 
     /// These transactions are committed. Brings about what follows for those that are valid now.
     fn settle(&self, committed: Vec<(Id, Frontier)>) {
+        // One at a time, so a valid transaction names valid ones only, for every reader. To the
+        // end: the client takes the transactions of an area before one that it hears of for
+        // durable, and must not while an old image is on its way to a block that they freed.
+        let _turn = self.settling.lock();
         let mut settled = Vec::new();
-        {
-            // One at a time, so a valid transaction names valid ones only, for every reader.
-            let _turn = self.settling.lock();
-            for id in self.chain.committed(committed.into_iter()) {
-                let (area, _) = self.logging(id);
-                let Some((stamp, buffers, revoked)) = area.log.lock().images(id) else { continue };
-                validate(stamp, &buffers, &revoked);
-                settled.push((id, revoked));
-            }
-            for (id, _) in &settled {
-                self.logging(*id).0.log.lock().validate(*id);
-            }
+        for id in self.chain.committed(committed.into_iter()) {
+            let (area, _) = self.logging(id);
+            let Some((stamp, buffers, revoked)) = area.log.lock().images(id) else { continue };
+            validate(stamp, &buffers, &revoked);
+            settled.push((id, revoked));
+        }
+        for (id, _) in &settled {
+            self.logging(*id).0.log.lock().validate(*id);
         }
         for (id, revoked) in settled {
             if revoked.iter().any(|buffer| buffer.lock().homing) {

@@ -148,7 +148,11 @@ impl<C: Client> Journal<C> {
                 }
                 let ring = Ring::new(&superblock, Arc::new(blocks))?;
                 let sequence = superblock.sequence();
-                (None, vec![Area::new(0, sequence, Some(ring), Some(superblock))])
+                let mut area = Area::new(0, sequence, Some(ring), Some(superblock));
+                if options.is_single {
+                    area.take_whole_log();
+                }
+                (None, vec![area])
             }
             Areas::PerCore => {
                 let mut space = space;
@@ -221,6 +225,12 @@ impl<C: Client> Journal<C> {
         let buffer = self.buffers.find(lba)?;
         let is_here = buffer.lock().live.is_some();
         is_here.then(|| Pin(buffer))
+    }
+
+    /// As [`Journal::pin`], without reading: for a block that the caller or another thread is about
+    /// to create.
+    pub fn hold(&self, lba: Lba) -> Pin<C::Kind> {
+        Pin(self.buffers.get(lba))
     }
 
     /// Reads the block at `lba`, unless memory has it, and keeps it if `check` finds it sound. The

@@ -62,6 +62,50 @@ fn an_fsync_is_one_block_and_its_data() {
     assert_eq!(status(&fs, "journal/records"), 5);
 }
 
+/// Fast commits may have all of the largest transaction, and are brought in with one.
+#[test]
+fn a_full_transaction_is_brought_in() {
+    const BESIDE: usize = 16;
+    let made = Image::with_features(64, "fast_commit");
+    let fs = made.mount();
+    let files: Vec<Ino> = (0..6_000).map(|n| create(&fs, format!("file {n}").as_bytes())).collect();
+    fs.unmount().unwrap();
+    drop(fs);
+    let perm = |perm| SetAttr { perm: Some(perm), ..SetAttr::default() };
+    // Each of the changes in a block of its own; how many there were before a commit.
+    let change = |count: usize| {
+        let image = made.copy();
+        let fs = begun(&image, "");
+        let commits = status(&fs, "journal/commits");
+        let mut changed = Vec::new();
+        for file in files.iter().step_by(BESIDE).take(count) {
+            fs.setattr(*file, &perm(0o604)).unwrap();
+            if status(&fs, "journal/commits") > commits {
+                return (image, changed.len());
+            }
+            // The first fast commit has one block.
+            if changed.is_empty() {
+                fs.fsync(*file, false).unwrap();
+            }
+            changed.push(*file);
+        }
+        fs.fsync(changed[count - 1], false).unwrap();
+        assert_eq!(status(&fs, "journal/commits"), commits, "{count} changes in fast commits");
+        (image, count)
+    };
+    let (_, most) = change(files.len() / BESIDE);
+    assert!(most > 100 && most < files.len() / BESIDE, "{most} changes fit a transaction");
+    for count in [most - 20, most - 1, most] {
+        let (image, _) = change(count);
+        let fs = image.mount();
+        let last = files[(count - 1) * BESIDE];
+        assert_eq!(fs.getattr(last).unwrap().perm, 0o604, "{count} changes");
+        fs.unmount().unwrap();
+        drop(fs);
+        image.assert_clean("brought in");
+    }
+}
+
 #[test]
 fn all_kinds_of_changes_survive_a_crash() {
     let image = Image::with_features(64, "fast_commit");

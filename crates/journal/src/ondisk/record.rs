@@ -200,6 +200,16 @@ impl Record {
         raw.r_blocks.get().checked_add(1).filter(|blocks| is_header && *blocks > 1)
     }
 
+    /// Whether `block` is the commit block of the record that begins with `header`, as far as they
+    /// say themselves.
+    pub fn is_commit_of(block: &[u8], header: &[u8]) -> bool {
+        let raw =
+            |block| RawRecord::read_from_prefix(block).ok().map(|(raw, _): (RawRecord, _)| raw);
+        let (Some(commit), Some(header)) = (raw(block), raw(header)) else { return false };
+        let is_of = RawRecord { r_kind: COMMIT.into(), r_own_sum: commit.r_own_sum, ..header };
+        commit.as_bytes() == is_of.as_bytes()
+    }
+
     /// The record in `blocks` of `size` bytes, as many as [`Record::blocks_from`] says. `None` if
     /// it is not complete.
     pub fn parse(blocks: &[Block], size: usize, seed: u32) -> Option<Self> {

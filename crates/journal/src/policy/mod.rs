@@ -42,6 +42,12 @@ impl PartialEq for Policy {
 }
 
 impl Policy {
+    /// Whether opening a log marks it as in use, with what only this crate can recover.
+    pub fn marks_log(&self) -> bool {
+        let has_records = self.records.as_ref().is_some_and(|how| how.holds != Holds::Changes);
+        self.areas == Areas::PerCore || has_records
+    }
+
     /// Whether records can have the checksums of their data.
     pub fn can_sum(&self) -> bool {
         self.records.as_ref().is_some_and(|how| how.one_flush.is_some())

@@ -15,6 +15,10 @@ use crate::error::{Error, Result};
 use crate::ondisk::record::{Entry, Floors, Record};
 use crate::volume::Log;
 
+/// Records that a block of an area may belong to, on average, going by headers and commit blocks.
+/// An area is written from its start on again and again, so old ones that overlap are few.
+const OVERLAP_MAX: u32 = 8;
+
 impl Log<'_> {
     /// What counts of the records, oldest first; nothing if the log has no areas for them.
     pub fn live_records(&mut self, floors: &Floors) -> Result<Vec<Record>> {
@@ -23,10 +27,10 @@ impl Log<'_> {
         for area in 0..space.areas {
             let first = space.first + area * space.blocks;
             let end = first + space.blocks;
-            let mut at = first;
+            let (mut at, mut most) = (first, OVERLAP_MAX.saturating_mul(space.blocks));
             while at < end {
                 // A record that was not complete may lie in front of one that is.
-                at += match self.record_at(at, end)? {
+                at += match self.record_at(at, end, &mut most)? {
                     Some(mut record) => {
                         let blocks = record.blocks(self.volume().block_size());
                         record.entries.retain(|entry| floors.are_below(entry.of));
@@ -89,10 +93,21 @@ impl Log<'_> {
         })
     }
 
-    fn record_at(&mut self, at: u32, end: u32) -> Result<Option<Record>> {
-        let (block, range) = self.read(at)?;
-        let count = Record::blocks_from(&block[range]).filter(|count| *count <= end - at);
+    /// The record that begins at block `at` of the log, in an area that ends at `end`, if there is
+    /// one. Takes what it has to read of `most` blocks.
+    fn record_at(&mut self, at: u32, end: u32, most: &mut u32) -> Result<Option<Record>> {
+        let (header, range) = self.read(at)?;
+        let header = &header[range];
+        let count = Record::blocks_from(header).filter(|count| *count <= end - at);
         let Some(count) = count else { return Ok(None) };
+        let (commit, range) = self.read(at + count - 1)?;
+        if !Record::is_commit_of(&commit[range], header) {
+            return Ok(None);
+        }
+        *most = most.checked_sub(count).ok_or_else(|| {
+            let allowed = format!("each block in at most {OVERLAP_MAX}, on average");
+            Error::corrupt("area of records", at, "too many that overlap", allowed)
+        })?;
         let mut blocks = Vec::with_capacity(count as usize);
         for block in at..at + count {
             let (block, range) = self.read(block)?;

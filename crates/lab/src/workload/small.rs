@@ -35,9 +35,10 @@ const fn cleaning(name: &'static str, prepare: Calls, run: Calls) -> Small {
 }
 
 /// All of them.
-pub const ALL: [Small; 24] = [
+pub const ALL: [Small; 25] = [
     small("create-fsync", nothing, create_fsync),
     small("overwrite-fsync", one_file, overwrite_fsync),
+    small("overwrite-sync", one_file, overwrite_sync),
     small("append", one_file, append),
     small("rename-fsync-dir", one_file, rename_fsync_dir),
     small("replace-by-rename", one_file, replace_by_rename),
@@ -139,6 +140,22 @@ fn overwrite_fsync(fs: &Recorder, rng: &mut Rng) -> Result<()> {
         let block = rng.below(4);
         fs.write(node, block * 4096, &rng.bytes(4096))?;
         fs.fsync(node)?;
+    }
+    Ok(())
+}
+
+/// A sync finds nothing of an overwritten file's metadata to commit: another fsync has committed
+/// it.
+fn overwrite_sync(fs: &Recorder, rng: &mut Rng) -> Result<()> {
+    let node = open(fs, b"a")?;
+    let other = file(fs, rng, b"b", 3_000)?;
+    for perm in [0o600, 0o640] {
+        fs.write(node, 0, &rng.bytes(8192))?;
+        fs.chmod(node, perm)?;
+        fs.fsync(other)?;
+        fs.sync()?;
+        fs.write(other, fs.size(other), &rng.bytes(3_000))?;
+        fs.fsync(other)?;
     }
     Ok(())
 }

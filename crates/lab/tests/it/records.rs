@@ -98,6 +98,14 @@ fn small_workloads_at_every_cut() {
     hold(&SMALL, &MODES, 1..3);
 }
 
+/// What a sync writes is durable, also if others have committed all that has changed.
+#[test]
+fn a_sync_at_every_cut() {
+    let commits = ["ordered", "writeback", "data-journal", "fast", "zjournal"];
+    hold(&["overwrite-sync"], &commits, 1..2);
+    hold(&["overwrite-sync"], &MODES, 1..2);
+}
+
 #[test]
 fn small_workloads_with_one_flush_at_every_cut() {
     hold(&SMALL, &ONE_FLUSH, 1..2);
