@@ -8,8 +8,10 @@ use crate::error::{Error, Result};
 
 /// Extent blocks that promised pages may need, worst case: one extent each, 340 in a block.
 const PAGES_PER_NODE: u64 = 256;
-/// Blocks for trees and directories that nothing was promised to.
-const MARGIN: u64 = 64;
+/// Blocks for trees and directories that nothing was promised to, as for the pieces of an extent
+/// that was allocated before it is written: a fiftieth of the volume between these
+/// (`ext4_calculate_resv_clusters`, without the lower one).
+const MARGIN: (u64, u64) = (64, 4096);
 
 /// Counts of blocks. Each is a shared line; operations add to it and never wait. Those that promise
 /// and free nothing, as overwrites, leave it alone.
@@ -18,14 +20,17 @@ pub(crate) struct Room {
     free: Line,
     /// Pages that have been promised a block.
     promised: Line,
+    /// Free blocks that nothing is promised of.
+    margin: u64,
     /// Free blocks that only some users get.
     reserve: RootReserve,
 }
 
 impl Room {
-    /// For a volume with `free` blocks.
-    pub(crate) fn new(free: u64, reserve: RootReserve) -> Self {
-        Self { free: Line::new(free), promised: Line::new(0), reserve }
+    /// For a volume of `blocks` blocks of which `free` are free.
+    pub(crate) fn new(free: u64, blocks: u64, reserve: RootReserve) -> Self {
+        let margin = (blocks / 50).clamp(MARGIN.0, MARGIN.1);
+        Self { free: Line::new(free), promised: Line::new(0), margin, reserve }
     }
 
     /// Blocks that can still be promised to the user for whom the calling thread works.
@@ -35,9 +40,17 @@ impl Room {
 
     /// Blocks that can still be promised.
     pub(crate) fn left(&self) -> u64 {
-        let promised = self.promised.load();
-        let kept = promised + promised / PAGES_PER_NODE + MARGIN;
-        self.free.load().saturating_sub(kept)
+        self.free.load().saturating_sub(self.kept(self.promised.load()))
+    }
+
+    /// Free blocks of which no use is known.
+    pub(crate) fn unpromised(&self) -> u64 {
+        self.free.load().saturating_sub(self.promised.load())
+    }
+
+    /// Free blocks that are kept for this many promises, and for what none is made of.
+    fn kept(&self, promised: u64) -> u64 {
+        promised + promised / PAGES_PER_NODE + self.margin
     }
 
     /// Blocks that are promised.
@@ -51,8 +64,8 @@ impl Room {
             return Ok(());
         }
         let promised = self.promised.fetch_add(pages) + pages;
-        let kept = promised + promised / PAGES_PER_NODE + MARGIN;
-        if self.free.load() >= kept + self.reserve.kept_from_caller() {
+        let kept = self.kept(promised) + self.reserve.kept_from_caller();
+        if self.free.load() >= kept {
             return Ok(());
         }
         self.release(pages);
@@ -92,7 +105,7 @@ mod tests {
 
     #[test]
     fn promises_keep_room_for_the_trees() {
-        let room = Room::new(1_000, RootReserve::default());
+        let room = Room::new(1_000, 1_000, RootReserve::default());
         assert_eq!(room.left(), 936);
         room.promise(930).unwrap();
         assert!(room.promise(10).is_err());
@@ -106,7 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_root_is_not_promised_to_others() {
-        let room = Room::new(1_000, RootReserve { blocks: 500, uid: 7, gid: 0 });
+        let reserve = RootReserve { blocks: 500, uid: 7, gid: 0 };
+        let room = Room::new(1_000, 1_000, reserve);
         let by = |uid| Some(Caller { uid, gid: 100 });
         acting_for(by(1000), || {
             assert_eq!(room.left_for_caller(), 436);

@@ -151,6 +151,7 @@ impl Engine {
             let ino = narrow(names::check_rmdir(seen, parent.into(), name)?)?;
             let found = draft.entry(parent, name)?;
             draft.remove_entry(parent, found)?;
+            draft.check_freeable(ino)?;
             draft.take_link(parent)?;
             draft.mark_lost_name(parent);
             draft.drop_dir(ino)?;
@@ -233,6 +234,9 @@ impl Draft<'_, '_> {
 
     /// As `drop_link`, of a name in `dir` that was removed or given to another inode.
     pub(super) fn drop_name(&mut self, dir: Ino, ino: Ino) -> Step<()> {
+        if self.inode(ino)?.links() <= 1 {
+            self.check_freeable(ino)?;
+        }
         self.drop_link(ino)?;
         self.mark_mixed(ino);
         if self.inode(ino)?.links() > 0 {

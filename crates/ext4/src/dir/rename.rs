@@ -108,6 +108,7 @@ impl Draft<'_, '_> {
         }
         if let Some(replaced) = replaced {
             if self.is_dir(replaced)? {
+                self.check_freeable(replaced)?;
                 self.take_link(new_parent)?;
                 self.mark_lost_name(new_parent);
                 self.drop_dir(replaced)?;

@@ -35,6 +35,7 @@ impl Engine {
             return Ok(());
         }
         let done = self.change(&[ino.into()], ROOM, |draft| {
+            draft.check_freeable(ino)?;
             draft.shrink(ino, size)?;
             let now = set.mtime.unwrap_or(draft.now);
             draft.inode_mut(ino)?.touch(now);
@@ -76,9 +77,7 @@ impl Engine {
                 if draft.inode(ino)?.links() > 0 || self.opens.is_open(ino.into()) {
                     return Ok(true);
                 }
-                if draft.inode(ino)?.has_indirect(&self.sb) {
-                    return Err(Error::unsupported("freeing files without extents").into());
-                }
+                draft.check_freeable(ino)?;
                 if !is_cut {
                     draft.shrink(ino, 0)?;
                 }
@@ -129,6 +128,14 @@ impl FileMap<'_> {
 }
 
 impl Draft<'_, '_> {
+    /// Fails if the blocks of inode `ino` cannot be freed here.
+    pub(crate) fn check_freeable(&self, ino: Ino) -> Step<()> {
+        match self.inode(ino)?.has_indirect(&self.volume().sb) {
+            true => Err(Error::unsupported("freeing files without extents").into()),
+            false => Ok(()),
+        }
+    }
+
     /// Sets a smaller size: pages behind it go, and the rest of the last one becomes zero.
     fn shrink(&mut self, ino: Ino, size: u64) -> Step<()> {
         let from = size.div_ceil(PAGE);

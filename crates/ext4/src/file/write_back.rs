@@ -94,7 +94,7 @@ impl Engine {
             from = self.flush_some(ino, page)?;
         }
         let _turn = Turn::take(self, ino.into());
-        self.write_changed_attributes(ino)
+        self.write_changed_attributes(ino, 0)
     }
 
     /// Writes back a batch of the inode's dirty pages, from page `from` on. Returns the page behind
@@ -121,20 +121,28 @@ impl Engine {
 
     /// As [`Engine::flush_inode`]; the caller has the inode's turn.
     pub(crate) fn flush_in_turn(&self, ino: Ino) -> Result<()> {
+        let size = self.size_of(ino);
         self.write_pages(ino).inspect_err(|error| self.report(error))?;
-        self.write_changed_attributes(ino)
+        self.write_changed_attributes(ino, size)
     }
 
-    fn write_changed_attributes(&self, ino: Ino) -> Result<()> {
+    /// The size of a file in memory; 0 if it is not there.
+    fn size_of(&self, ino: Ino) -> u64 {
+        let shard = self.inodes.look(ino.into());
+        shard.inodes.get(&ino).map_or(0, |cached| cached.inode.size)
+    }
+
+    fn write_changed_attributes(&self, ino: Ino, size: u64) -> Result<()> {
         let is_changed = self.inodes.look(ino.into()).changed.contains(&ino);
-        if is_changed { self.write_attributes(ino) } else { Ok(()) }
+        if is_changed { self.write_attributes(ino, size) } else { Ok(()) }
     }
 
     /// As [`Engine::flush_in_turn`], without attributes that are not needed to read the contents.
     pub(crate) fn flush_contents(&self, ino: Ino) -> Result<()> {
+        let size = self.size_of(ino);
         self.write_pages(ino)?;
         let has_other_size = self.inode_is(ino, |inode| inode.size != inode.raw.size());
-        if has_other_size { self.write_attributes(ino) } else { Ok(()) }
+        if has_other_size { self.write_attributes(ino, size) } else { Ok(()) }
     }
 
     /// Whether the inode is in memory, and like this.
@@ -158,8 +166,9 @@ impl Engine {
         Ok(Some(next))
     }
 
-    /// Puts the inode into the running transaction, if memory has a newer one.
-    fn write_attributes(&self, ino: Ino) -> Result<()> {
+    /// Puts the inode into the running transaction, if memory has a newer one. All pages that were
+    /// dirty while the file had `size` bytes have been written.
+    fn write_attributes(&self, ino: Ino, size: u64) -> Result<()> {
         self.change(&[ino.into()], 2, |draft| {
             if !draft.shard(ino)?.changed.contains(&ino) {
                 return Ok(());
@@ -167,8 +176,9 @@ impl Engine {
             let has_dirty = draft.shard(ino)?.pages.dirty_count(ino.into()) > 0;
             let inode = draft.inode_mut(ino)?;
             // Pages that became dirty meanwhile may lie behind what the drive has.
-            if !has_dirty {
-                inode.raw.set_size(inode.size);
+            let covered = if has_dirty { inode.size.min(size) } else { inode.size };
+            if !has_dirty || covered > inode.raw.size() {
+                inode.raw.set_size(covered);
             }
             Ok(())
         })

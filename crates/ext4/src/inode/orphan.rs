@@ -13,7 +13,6 @@ use rustc_hash::FxHashMap;
 
 use crate::ondisk::superblock::RawSuperblock;
 use crate::ondisk::{FsBlock, Ino};
-use zerocopy::FromBytes;
 
 /// The list, and the block that holds the superblock, as the running transaction has it.
 pub(crate) struct Orphans {
@@ -79,6 +78,11 @@ impl Orphans {
         self.slots.insert(slot.ino, slot);
     }
 
+    /// Whether the orphan file has any.
+    pub(crate) fn has_slots(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// The slot of `ino` in the orphan file.
     pub(crate) fn slot(&self, ino: Ino) -> Option<Slot> {
         self.slots.get(&ino).copied()
@@ -119,11 +123,7 @@ impl Orphans {
 
     /// Changes the superblock, seals it, and returns the block that holds it.
     pub(crate) fn edit_superblock(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Block {
-        let bytes = &mut self.super_block.make_mut()[self.byte..];
-        if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(bytes) {
-            change(raw);
-            raw.seal();
-        }
+        RawSuperblock::edit(&mut self.super_block.make_mut()[self.byte..], change);
         self.super_block.clone()
     }
 }

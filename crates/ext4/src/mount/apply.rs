@@ -41,7 +41,7 @@ impl Changes<'_> {
         let contents = self.logged_data.len() + self.revoked.len();
         let blocks = 2 * (groups.len() + inodes) + self.inodes.len() + self.blocks.len() + contents;
         let unshared = u32::from(self.unshared.is_some());
-        blocks as u32 + 2 * u32::from(self.orphans.is_some()) + unshared
+        blocks as u32 + self.table_blocks + 2 * u32::from(self.orphans.is_some()) + unshared
     }
 
     pub(super) fn apply(mut self, work: &mut Work<'_, Engine>) -> Option<Ordered> {
@@ -224,8 +224,14 @@ impl Engine {
     /// Whether the block of the inode table that has `ino` was ever used.
     pub(crate) fn has_table_block(&self, ino: Ino) -> crate::error::Result<bool> {
         let place = self.sb.inode_place(ino)?;
-        let used = self.groups.lock(place.group).used_inodes(&self.sb);
-        Ok(self.sb.first_beside(place.index) < used)
+        Ok(self.unused_table(place.group, place.index).is_empty())
+    }
+
+    /// The blocks of a group's inode table, by their number in it, that were never used, up to that
+    /// of inode `index`.
+    pub(super) fn unused_table(&self, group: Group, index: u32) -> Range<u32> {
+        let used = self.groups.lock(group).used_inodes(&self.sb);
+        self.sb.unused_table(used, index)
     }
 
     fn write_inode(
@@ -239,7 +245,7 @@ impl Engine {
         self.edit(handle, pins, at, |block| write(&mut block[byte..byte + self.inode_size()]));
     }
 
-    /// Changes a block of the inode table, which the plan has pinned, or which has just been made.
+    /// Changes a block of the inode table, which the plan has pinned.
     fn edit(
         &self,
         handle: &mut Handle<'_>,
@@ -247,14 +253,10 @@ impl Engine {
         at: FsBlock,
         change: impl FnOnce(&mut [u8]),
     ) {
-        let change = |block: &mut [u8; drive::BLOCK_SIZE]| change(&mut block[..]);
-        match pins.iter().find(|(other, _)| *other == at) {
-            Some((_, pin)) => handle.change_pinned(pin, (), change),
-            None => {
-                if let Some(pin) = self.journal.pin_cached(at) {
-                    handle.change_pinned(&pin, (), change);
-                }
-            }
+        let pin = pins.iter().find(|(other, _)| *other == at);
+        debug_assert!(pin.is_some(), "block {at} of the inode table is not pinned");
+        if let Some((_, pin)) = pin {
+            handle.change_pinned(pin, (), |block| change(&mut block[..]));
         }
     }
 
@@ -265,8 +267,10 @@ impl Engine {
         let used = state.used_inodes(&self.sb);
         let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
         let (at, byte) = self.sb.inode_at(desc.inode_table(), place.index);
-        if self.sb.first_beside(place.index) >= used {
-            handle.create(at, (), Block::zeroed());
+        // With those in front, whose inodes concurrent operations have taken: that they are in use
+        // follows from `itable_unused`, whether or not these operations come to pass.
+        for block in self.sb.unused_table(used, place.index) {
+            handle.create(desc.inode_table() + u64::from(block), (), Block::zeroed());
         }
         self.edit(handle, pins, at, |block| {
             let slot = &mut block[byte..byte + self.inode_size()];

@@ -267,12 +267,12 @@ impl FileSystem for Ext4 {
 
     fn statfs(&self) -> vfs::Result<StatFs> {
         let engine = self.usable()?;
-        let free = engine.room.left();
+        let available = engine.room.left().saturating_sub(engine.sb.raw.r_blocks_count());
         Ok(StatFs {
             block_size: engine.sb.block_size,
             blocks: engine.sb.user_blocks(),
-            blocks_free: free,
-            blocks_available: free.saturating_sub(engine.sb.raw.r_blocks_count()),
+            blocks_free: engine.room.unpromised(),
+            blocks_available: available,
             files: engine.sb.raw.inodes_count.get().into(),
             files_free: engine.groups.free_inodes(),
             name_max: NAME_MAX as u32,

@@ -63,6 +63,8 @@ pub(crate) struct Changes<'v> {
     kept: Option<Number<'v>>,
     /// Inodes whose map changes.
     pub(super) mapped: SmallVec<[Ino; 2]>,
+    /// Blocks of the inode table that new inodes bring into use, at most.
+    pub(super) table_blocks: u32,
     /// Freed inodes, and whether they were directories.
     pub(crate) unmade: SmallVec<[(Ino, bool); 1]>,
     /// Blocks of the inode table that will change, kept in memory.
@@ -157,6 +159,7 @@ impl<'a, 'v> Draft<'a, 'v> {
             logged_data: Vec::new(),
             revoked: Vec::new(),
             made: SmallVec::new(),
+            table_blocks: 0,
             kept: None,
             mapped: SmallVec::new(),
             unmade: SmallVec::new(),
@@ -346,8 +349,10 @@ impl<'a, 'v> Draft<'a, 'v> {
         }
         let (ino, has_block) = number.into_used();
         self.changes.made.push((ino, is_dir));
-        let has_block = has_block || self.volume().has_table_block(ino)?;
-        self.use_table(ino, has_block)?;
+        match has_block {
+            true => self.changes.pin(ino)?,
+            false => self.use_table(ino)?,
+        }
         Ok(ino)
     }
 
@@ -370,17 +375,26 @@ impl<'a, 'v> Draft<'a, 'v> {
 
     /// Makes inode `ino`, whose number is free.
     pub(crate) fn use_inode(&mut self, ino: Ino, is_dir: bool) -> Step<()> {
-        let engine = self.volume();
         self.changes.made.push((ino, is_dir));
         self.shard(ino)?;
-        let has_block = engine.has_table_block(ino)?;
-        self.use_table(ino, has_block)
+        self.use_table(ino)
     }
 
-    /// Keeps the new inode's block of the table in memory. One that was never used is made when
-    /// this is applied.
-    fn use_table(&mut self, ino: Ino, has_block: bool) -> Step<()> {
-        if has_block { self.changes.pin(ino) } else { Ok(()) }
+    /// Keeps the new inode's block of the table in memory. If it was never used, it is created when
+    /// this is applied, or by another thread before.
+    fn use_table(&mut self, ino: Ino) -> Step<()> {
+        let engine = self.volume();
+        let (at, _) = engine.inode_slot(ino)?;
+        // First, so that a block which is created from now on stays in memory.
+        let pin = engine.journal.hold(at);
+        let place = engine.sb.inode_place(ino)?;
+        let unused = engine.unused_table(place.group, place.index).len();
+        if unused == 0 {
+            return self.changes.pin(ino);
+        }
+        self.changes.table_blocks += unused as u32;
+        self.changes.pins.push((at, pin));
+        Ok(())
     }
 
     /// The new inode `ino`.

@@ -130,7 +130,7 @@ impl Engine {
             journal,
             committed,
             inodes: Shards::new(Rank::Inode, "ext4 inodes", SHARDS_MIN, shard),
-            room: Room::new(groups.free_blocks(), options.reserve(&sb)),
+            room: Room::new(groups.free_blocks(), sb.blocks, options.reserve(&sb)),
             orphans: Mutex::ranked(
                 Rank::Orphans,
                 "ext4 orphans",
@@ -387,7 +387,8 @@ impl Engine {
             return Ok(());
         }
         self.keep_pages(&mut shard, &miss, blocks, |map, index, lba| {
-            let found = map.find(index).ok().and_then(|found| found.at(index as u32));
+            // Blocks that became unwritten meanwhile read as zeroes.
+            let found = map.find(index).ok().and_then(|found| found.written_at(index as u32));
             Ok(found == Some(lba))
         })
     }

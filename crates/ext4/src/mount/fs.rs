@@ -36,8 +36,9 @@ impl Ext4 {
     /// something not built here ([`crate::Error::Unsupported`]).
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let (replay, engine) = load(drive, options)?;
-        engine.mark(false)?;
-        let (orphans, corrupt) = engine.clean_orphans()?;
+        let cleaned = engine.mark(false).and_then(|()| engine.clean_orphans());
+        // A log with areas or records is not left to others, who do not know them.
+        let (orphans, corrupt) = cleaned.inspect_err(|_| drop(engine.journal.close()))?;
         let commits = |_| Upkeep::new("ext4 commits", options.commit);
         let commits = (0..engine.journal.areas()).map(commits).collect();
         let policy = Some(engine.journal.options().policy);

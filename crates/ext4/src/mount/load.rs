@@ -12,8 +12,9 @@ use crate::error::{Error, Result};
 use crate::mount::engine::Engine;
 use crate::mount::journal::{Replay, log_of, replay};
 use crate::mount::options::{DataMode, MountOptions};
+use crate::ondisk::FsBlock;
 use crate::ondisk::features::{Compat, Incompat, RoCompat};
-use crate::ondisk::superblock::{STATE_CLEAN, STATE_ERRORS, Superblock};
+use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, STATE_ERRORS, Superblock};
 use crate::reader;
 
 /// What a volume may use to be changed here.
@@ -79,15 +80,29 @@ pub(super) fn load(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<(Rep
 fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engine> {
     // The log may have had another superblock and other descriptors.
     let sb = reader::valid_superblock(io.queue())?;
-    let super_block = io.read(sb.super_block())?;
+    let mut super_block = io.read(sb.super_block())?;
     let first = sb.super_block() + 1;
     let table: Vec<Block> = (0..u64::from(sb.desc_blocks()))
         .map(|nr| io.read(first + nr).map_err(Error::from))
         .collect::<Result<_>>()?;
     let log = log_of(&sb, io.queue(), brings_in)?;
     let policy = policy(&sb, &log, options)?;
+    if policy.marks_log() {
+        // First: on a volume that says it was unmounted in good order, others take the log for
+        // corrupt.
+        RawSuperblock::edit(&mut super_block.make_mut()[sb.super_byte()..], |raw| {
+            raw.feature_incompat = (raw.incompat() | Incompat::RECOVER).bits().into();
+        });
+        force(io, sb.super_block(), super_block.clone())?;
+    }
     let journal = journal::Options { is_single: brings_in, ..options.journal(policy) };
     Engine::new(sb, io.clone(), log, table, super_block, (options, journal))
+}
+
+fn force(io: &Io, at: FsBlock, block: Block) -> Result<()> {
+    let mut set = WriteSet::default();
+    set.push_forced(io, at, block);
+    Ok(set.wait(io.queue())?)
 }
 
 /// What an fsync does on this volume.
@@ -117,7 +132,9 @@ impl Engine {
     pub(super) fn mark(&self, clean: bool) -> Result<()> {
         let (blocks, inodes) = (self.groups.free_blocks(), self.groups.free_inodes());
         let now = self.clock.now().secs as u32;
-        let block = self.orphans.lock().edit_superblock(|raw| {
+        let mut orphans = self.orphans.lock();
+        let has_slots = orphans.has_slots();
+        let block = orphans.edit_superblock(|raw| {
             let mut incompat = raw.incompat();
             incompat.set(Incompat::RECOVER, !clean);
             raw.feature_incompat = incompat.bits().into();
@@ -128,9 +145,9 @@ impl Engine {
                 raw.state = (raw.state.get() | STATE_ERRORS).into();
             }
             if clean {
-                // The mount has emptied the orphan file, and nothing came since.
+                // The mount has emptied the orphan file, or left what it could not free.
                 let mut ro_compat = raw.ro_compat();
-                ro_compat.remove(RoCompat::ORPHAN_PRESENT);
+                ro_compat.set(RoCompat::ORPHAN_PRESENT, has_slots);
                 raw.feature_ro_compat = ro_compat.bits().into();
                 raw.state = (raw.state.get() | STATE_CLEAN).into();
             } else {
@@ -141,9 +158,7 @@ impl Engine {
                 raw.mnt_count = raw.mnt_count.get().saturating_add(1).into();
             }
         });
-        let mut set = WriteSet::default();
-        set.push_forced(&self.io, self.sb.super_block(), block);
-        set.wait(self.io.queue())?;
-        Ok(())
+        drop(orphans);
+        force(&self.io, self.sb.super_block(), block)
     }
 }

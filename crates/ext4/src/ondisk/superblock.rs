@@ -155,6 +155,14 @@ impl RawSuperblock {
         Ok(raw)
     }
 
+    /// Changes the superblock with which `bytes` begin.
+    pub fn edit(bytes: &mut [u8], change: impl FnOnce(&mut Self)) {
+        if let Ok((raw, _)) = Self::mut_from_prefix(bytes) {
+            change(raw);
+            raw.seal();
+        }
+    }
+
     /// `s_feature_compat`.
     pub fn compat(&self) -> Compat {
         Compat::from_bits_retain(self.feature_compat.get())

@@ -11,6 +11,7 @@ mod fsyncs;
 mod full;
 mod groups;
 mod harness;
+mod indirect;
 mod judge;
 mod linux;
 mod mkfs;

@@ -48,6 +48,32 @@ fn work(fs: &dyn FileSystem, dirs: &[Ino], me: usize, rounds: u64) {
     }
 }
 
+/// More threads than a block of the inode table has inodes.
+#[test]
+fn numbers_are_taken_in_blocks_that_were_never_used() {
+    let image = Image::with_options(64, "", &["-b", "1024", "-I", "1024", "-N", "8192"]);
+    let fs = Arc::new(image.mount());
+    let mkdir =
+        |parent, name: &[u8]| fs.mkdir(parent, name, 0o755, Creator::default()).unwrap().ino;
+    // Below one of the root, directories and their files are near to each other.
+    let above = mkdir(fs.root(), b"above");
+    let threads: Vec<_> = (0..16)
+        .map(|me| {
+            let (fs, dir) = (fs.clone(), mkdir(above, format!("{me}").as_bytes()));
+            cores::spawn("worker", None, move || {
+                for n in 0..200 {
+                    let name = format!("{n}");
+                    fs.create(dir, name.as_bytes(), 0o644, Creator::default()).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(cores::JoinHandle::join);
+    fs.unmount().unwrap();
+    drop(fs);
+    image.assert_clean("made");
+}
+
 /// A log per core, of which e2fsck knows nothing: it refuses the volume while they are in use, and
 /// finds it in order after a clean unmount, and after a recovery.
 #[test]

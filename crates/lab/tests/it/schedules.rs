@@ -38,6 +38,16 @@ fn explored_with(mount_opts: &str, structure: &str, count: u64) -> Explored {
     explore(structure, (format, None), &extra, 0, count, &mut || ()).expect("the machine runs")
 }
 
+/// Blocks of the inode table that were never used have four inodes each.
+#[test]
+fn numbers_of_inodes_in_small_blocks() {
+    let format = subjects::named("ext4").expect("it is known");
+    let extra = Extra { features: "block_size=1024".into(), ..Extra::default() };
+    let structure = named("numbers").expect("it is known");
+    let found = explore(structure, (format, None), &extra, 0, SHARE, &mut || ());
+    assert_eq!(found.expect("the machine runs").failed, []);
+}
+
 fn range_locks_hold(count: u64) {
     for name in
         ["ranges", "inode", "fsync", "checkpoint", "cleaner", "truncate", "reuse", "uncached"]

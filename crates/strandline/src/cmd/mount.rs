@@ -73,8 +73,8 @@ noflush_merge: fsyncs that wait at the same time do not share flushes; nowp_chec
 what nodes point to, as Linux's does.
 Those of ext4: noload, data=ordered|writeback|journal,
 journal=jbd2|fast|ijournal|grouped|zjournal|zgrouped, areas=N and record_csum of these, or
-journal=none, without one; cache=BYTES, commit=SECONDS, min_batch_time=USEC, max_batch_time=USEC, errors=, discard, dioread_lock,
-noauto_da_alloc, grpid, resuid=UID and resgid=GID, alloc=, linux=.
+journal=none, without one; cache=BYTES, commit=SECONDS, min_batch_time=USEC, max_batch_time=USEC,
+errors=, discard, dioread_lock, noauto_da_alloc, grpid, resuid=UID and resgid=GID, alloc=, linux=.
 Those of pmfs made with design=nova: range_lock=inode|segment, log=inode|core, place=node0|local.
 What an fsync of F2FS waits for: posix (the default), for data, nodes and one flush of the drive;
 strict, for a flush before and one after the last node: a file is recovered as one of its fsyncs

@@ -231,6 +231,14 @@ impl Superblock {
         index - index % (self.block_size / self.inode_size)
     }
 
+    /// The blocks of a group's inode table, by their number in it, from the first one behind its
+    /// `used` inodes to that of inode `index`.
+    pub fn unused_table(&self, used: u32, index: u32) -> std::ops::Range<u32> {
+        let inodes = self.block_size / self.inode_size;
+        let end = index / inodes + 1;
+        used.div_ceil(inodes).min(end)..end
+    }
+
     /// The number of inode `index` of `group`.
     pub fn ino_of(&self, group: Group, index: u32) -> Ino {
         group.wrapping_mul(self.inodes_per_group).wrapping_add(index).wrapping_add(1)

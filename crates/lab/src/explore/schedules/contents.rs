@@ -69,6 +69,86 @@ pub(super) const TRUNCATE: Structure = Structure {
     },
 };
 
+pub(super) const ZEROED: Structure = Structure {
+    name: "zeroed",
+    about: "pages that are not cached, zeroed on the drive while they are read: they stay zero",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let before = Mounted::new(stage, "")?;
+        let root = before.fs.root();
+        let file = before.create(root, "file")?;
+        before.write(file, 0, b'a', PAGES)?;
+        before.end()?;
+        let volume = before.again()?;
+        let file = said("file", volume.fs.lookup(root, b"file"))?.ino;
+        let mut threads: Threads = Vec::new();
+        for page in 0..2 {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                let mut data = [0; PAGE as usize];
+                (0..TIMES).try_for_each(|_| {
+                    said("read", volume.fs.read(file, page * PAGE, &mut data)).map(drop)
+                })
+            }));
+        }
+        let zeroer = volume.clone();
+        threads.push(Box::new(move || {
+            let range = zeroer.fs.fallocate(file, FallocateMode::ZERO_RANGE, 0, 2 * PAGE);
+            said("zero range", range)
+        }));
+        together(threads)?;
+        // A page that is written in part keeps the rest of what is cached.
+        said("write", volume.fs.write(file, 0, &[0]))?;
+        let zeroed = |fs: &dyn Volume| {
+            let letters = pages_of(fs, file, PAGES + 1)?;
+            must(letters == [0, 0, b'a', b'a'], || format!("it holds {letters:?}"))
+        };
+        zeroed(&*volume.fs)?;
+        volume.end()?;
+        zeroed(&*volume.again()?.fs)
+    },
+};
+
+pub(super) const GROWN: Structure = Structure {
+    name: "grown",
+    about: "a file made longer and fsynced while a page in front is written: it is as long",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let (root, seed) = (volume.fs.root(), stage.seed);
+        let file = volume.create(root, "file")?;
+        volume.write(file, 0, b'a', 1)?;
+        volume.fsync(file)?;
+        let left = Arc::new(cores::Mutex::instrument("what is left", None));
+        let (grower, writer, kept) = (volume.clone(), volume.clone(), left.clone());
+        let threads: Threads = vec![
+            Box::new(move || {
+                (1..=TIMES).try_for_each(|turn| {
+                    resize(&*grower.fs, file, turn * PAGES as u64)?;
+                    grower.fsync(file)?;
+                    if seed / 8 % TIMES + 1 == turn {
+                        let size = turn * PAGES as u64 * PAGE;
+                        *kept.lock() = Some((size, grower.medium.survivors(seed)));
+                    }
+                    Ok(())
+                })
+            }),
+            Box::new(move || {
+                (0..4 * TIMES).try_for_each(|turn| writer.write(file, 0, b'b' + turn as u8, 1))
+            }),
+        ];
+        together(threads)?;
+        volume.end()?;
+        let Some((size, state)) = left.lock().take() else { return Ok(()) };
+        stage.after_cut(state, |fs| {
+            let found = said("file", fs.lookup(root, b"file"))?.size;
+            must(found >= size, || format!("{size} bytes were fsynced, there are {found}"))
+        })
+    },
+};
+
 pub(super) const SPACE: Structure = Structure {
     name: "space",
     about: "blocks taken, preallocated and freed by several files: none belongs to two",

@@ -59,7 +59,7 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 22] = [
+pub static ALL: [Structure; 25] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
@@ -73,9 +73,12 @@ pub static ALL: [Structure; 22] = [
     volumes::CHECKPOINT,
     volumes::UNMOUNT,
     names::RENAME,
+    names::NUMBERS,
     volumes::CLEANER,
     volumes::DISCARDS,
     contents::TRUNCATE,
+    contents::ZEROED,
+    contents::GROWN,
     contents::SPACE,
     contents::ORPHANS,
     contents::REUSE,

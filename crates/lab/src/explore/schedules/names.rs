@@ -42,6 +42,31 @@ pub(super) const NODES: Structure = Structure {
     },
 };
 
+pub(super) const NUMBERS: Structure = Structure {
+    name: "numbers",
+    about: "files made in more directories at once than a block has inodes: each is there",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let mkdir = |parent, name: &str| {
+            let made = volume.fs.mkdir(parent, name.as_bytes(), 0o755, Creator::default());
+            said("mkdir", made).map(|attr| attr.ino)
+        };
+        // Below one of the root, directories and their files are near to each other.
+        let above = mkdir(volume.fs.root(), "above")?;
+        let mut threads: Threads = Vec::new();
+        for core in 0..8 {
+            let (volume, dir) = (volume.clone(), mkdir(above, &core.to_string())?);
+            threads.push(Box::new(move || {
+                (0..TIMES).try_for_each(|turn| volume.create(dir, &turn.to_string()).map(drop))
+            }));
+        }
+        together(threads)?;
+        volume.end()
+    },
+};
+
 pub(super) const NAMES: Structure = Structure {
     name: "names",
     about: "files made, fsynced and removed in one directory: what was fsynced survives a cut",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ::drive::{BLOCK_SIZE, Drive, Timing};
 use vfs::kind::{Format, Technique, Volume};
-use vfs::{Creator, Ino};
+use vfs::{Creator, Errno, Ino, SetAttr};
 
 use super::{Check, Stage, Structure, must, together};
 use crate::rig::{Left, Medium};
@@ -62,7 +62,15 @@ pub(super) fn nearly_full(
         let file = fs.create(fs.root(), b"filler", 0o644, Creator::default())?.ino;
         let pages = fs.statfs()?.blocks_free.saturating_sub(FREE);
         for page in 0..pages {
-            fs.write(file, page * BLOCK_SIZE as u64, &[b'f'; BLOCK_SIZE])?;
+            match fs.write(file, page * BLOCK_SIZE as u64, &[b'f'; BLOCK_SIZE]) {
+                // Some that are free are kept for metadata.
+                Err(error) if error.errno() == Errno::NOSPC => {
+                    let size = page.saturating_sub(FREE) * BLOCK_SIZE as u64;
+                    fs.setattr(file, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+                    break;
+                }
+                written => drop(written?),
+            }
         }
         fs.unmount()
     };
@@ -110,6 +118,11 @@ impl Mounted {
         let options = options.trim_matches(',');
         let fs = said("mount", stage.format.mount(medium.drive(), options))?;
         Ok(Arc::new(Self { fs, medium, stage: stage.clone() }))
+    }
+
+    /// The volume mounted again, with nothing cached.
+    pub(super) fn again(&self) -> std::result::Result<Arc<Self>, String> {
+        Self::on(&self.medium.power_off(), &self.stage, "")
     }
 
     pub(super) fn create(&self, dir: Ino, name: &str) -> std::result::Result<Ino, String> {
