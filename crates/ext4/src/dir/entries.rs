@@ -305,18 +305,6 @@ impl Draft<'_, '_> {
         self.inode_mut(dir)?.touch(now);
         Ok(())
     }
-
-    /// Blocks of inode `ino` that are freed may have been logged, unless it is a regular file.
-    pub(crate) fn forget_contents(
-        &mut self,
-        ino: Ino,
-        blocks: std::ops::Range<FsBlock>,
-    ) -> Step<()> {
-        if self.inode(ino)?.kind() != FileKind::Regular {
-            blocks.for_each(|at| self.forget(at));
-        }
-        Ok(())
-    }
 }
 
 /// The record in the first `area` bytes of block `at` that has room for `needed` bytes.

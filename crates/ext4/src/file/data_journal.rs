@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use drive::{Block, Blocks as DriveBlocks};
+use vfs::FileKind;
 
 use crate::error::Result;
 use crate::file::write_back::{Batch, Taken};
@@ -15,6 +16,7 @@ use crate::inode::cached::Inode;
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
 use crate::mount::options::DataMode;
+use crate::mount::want::Step;
 use crate::ondisk::inode::Flags;
 use crate::ondisk::{FsBlock, Ino};
 
@@ -94,12 +96,16 @@ impl Engine {
 }
 
 impl Draft<'_, '_> {
-    /// Blocks of a file's contents that are freed and that the log has, in order.
-    pub(crate) fn in_journal(&self, blocks: Range<FsBlock>) -> Vec<FsBlock> {
+    /// Blocks of inode `ino`'s contents that are freed and that the log may have, in order: all but
+    /// those of regular files are metadata.
+    pub(crate) fn in_journal(&self, ino: Ino, blocks: Range<FsBlock>) -> Step<Vec<FsBlock>> {
         let engine = self.volume();
-        match engine.has_journalled_data.load() {
-            0 => Vec::new(),
-            _ => blocks.filter(|at| engine.journal.ahead_of_home(*at).is_some()).collect(),
-        }
+        Ok(match (self.inode(ino)?.kind(), engine.has_journalled_data.load()) {
+            (FileKind::Regular, 0) => Vec::new(),
+            (FileKind::Regular, _) => {
+                blocks.filter(|at| engine.journal.ahead_of_home(*at).is_some()).collect()
+            }
+            _ => blocks.collect(),
+        })
     }
 }

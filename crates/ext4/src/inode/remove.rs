@@ -171,7 +171,7 @@ impl Draft<'_, '_> {
     ) -> Step<u64> {
         let home = |block: u64| extent.start + (block - u64::from(extent.block));
         let mut from = range.start;
-        let mut logged = self.in_journal(home(range.start)..home(range.end));
+        let mut logged = self.in_journal(ino, home(range.start)..home(range.end))?;
         if let Some(excess) = logged.len().checked_sub(*revokes).filter(|excess| *excess > 0) {
             // The block behind the last one that has to wait.
             from += logged[excess - 1] + 1 - home(range.start);
@@ -179,9 +179,7 @@ impl Draft<'_, '_> {
         }
         *revokes -= logged.len();
         if from < range.end {
-            let blocks = home(from)..home(range.end);
-            self.free_data(ino, blocks.start, (range.end - from) as u32)?;
-            self.forget_contents(ino, blocks)?;
+            self.free_data(ino, home(from), (range.end - from) as u32)?;
             self.changes.revoked.extend(logged);
         }
         Ok(from)

@@ -60,6 +60,28 @@ fn nodes_of_a_tree_are_verified() {
     assert_eq!(lost.errno(), Errno::BADMSG);
 }
 
+/// Its blocks are metadata, each of which is revoked: more than one transaction can.
+#[test]
+fn a_directory_larger_than_a_transaction_is_removed() {
+    let image = Image::new(64);
+    let fs = image.mount();
+    let dir = mkdir(&fs, b"dir");
+    let file = create(&fs, fs.root(), 0);
+    let name = |n: u32| format!("{n:0>200}").into_bytes();
+    for n in 0..12_000 {
+        fs.link(file, dir, &name(n)).unwrap();
+    }
+    (0..12_000).for_each(|n| fs.unlink(dir, &name(n)).unwrap());
+    assert!(fs.getattr(dir).unwrap().size > 2 << 20);
+    let before = fs.statfs().unwrap().blocks_free;
+    fs.rmdir(fs.root(), b"dir").unwrap();
+    fs.sync().unwrap();
+    assert!(fs.statfs().unwrap().blocks_free > before + 500);
+    fs.unmount().unwrap();
+    drop(fs);
+    image.assert_clean("removed");
+}
+
 /// Makes, finds, moves and removes `count` names; e2fsck in between.
 fn grows_and_shrinks(image: &Image, count: u32) {
     let fs = image.mount();
