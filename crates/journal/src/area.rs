@@ -42,7 +42,8 @@ pub(crate) struct Area<K> {
     pub(crate) index: u16,
     /// Number of its first transaction.
     first: Tid,
-    /// Credits of a transaction, at most: a quarter of the log (`j_max_transaction_buffers`).
+    /// Credits of a transaction, at most: a quarter of the log (`j_max_transaction_buffers`), or
+    /// all of it.
     pub(crate) max: u32,
     /// The running transaction. Handles read it for as long as they live; closing writes.
     pub(crate) gate: PerCoreRwLock<Tid>,

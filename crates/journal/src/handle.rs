@@ -254,7 +254,7 @@ impl<C: Client> Handle<'_, C> {
         debug_assert!(self.credits > 0, "more blocks than credits");
         match self.credits.checked_sub(1) {
             Some(left) => self.credits = left,
-            // The log has room for a quarter more than what is promised.
+            // The log has room for more than what is promised, unless a transaction is all of it.
             None => drop(self.area.credits.fetch_add(1)),
         }
     }

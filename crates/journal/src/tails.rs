@@ -15,6 +15,8 @@ use crate::journal::Options;
 use crate::ondisk::areas::{Span, TABLES, Table, areas_max};
 use crate::ondisk::header::Tid;
 use crate::ondisk::superblock::Superblock;
+use crate::policy::Areas;
+use crate::records::Records;
 
 /// Blocks of an area, unless the number of areas is given.
 const AREA_USUAL: u32 = 256;
@@ -101,6 +103,20 @@ fn force(io: &Io, blocks: &LogBlocks, at: u32, block: Block) -> Result<()> {
     let mut set = queue::WriteSet::default();
     set.push_forced(io, blocks(at).expect("it was there when the log was opened"), block);
     Ok(set.wait(io.queue())?)
+}
+
+impl LogSpace {
+    /// Fails if the log cannot be divided as the options say, which opening it would find out, too.
+    pub fn check(&self, options: &Options) -> Result<()> {
+        let mut superblock = self.superblock.clone();
+        if options.policy.areas != Areas::PerCore {
+            return Ok(());
+        }
+        if options.policy.records.is_some() {
+            superblock.use_records(Records::areas());
+        }
+        areas_in(&superblock.ring(), superblock.block_size() as usize, options).map(drop)
+    }
 }
 
 /// How many areas `ring`, of blocks of `size` bytes, is divided into: as many as are asked for, or

@@ -10,4 +10,5 @@ pub(crate) mod names;
 pub(crate) mod orphan;
 mod remove;
 pub(crate) mod symlink;
+pub(crate) mod table;
 pub(crate) mod xattr;

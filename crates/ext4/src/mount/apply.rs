@@ -15,7 +15,7 @@ use crate::mount::draft::{Changes, Pages, Pins};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
 use crate::mount::journal::Handle;
-use crate::ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, RawGroupDesc};
+use crate::ondisk::group::{BLOCK_UNINIT, RawGroupDesc};
 use crate::ondisk::{FsBlock, Group, Ino, bitmap, xattr};
 
 /// A new inode's place in the table.
@@ -59,6 +59,9 @@ impl Changes<'_> {
         // is then written over.
         self.orphans = None;
         let handle = &mut work.permit;
+        if let Some((group, index)) = self.table.take() {
+            engine.lengthen_table(handle, group, index);
+        }
         for (ino, is_dir) in std::mem::take(&mut self.unmade) {
             engine.unmake_inode(handle, ino, is_dir);
             self.forget_inode(handle, ino);
@@ -221,19 +224,6 @@ impl Drop for Changes<'_> {
 }
 
 impl Engine {
-    /// Whether the block of the inode table that has `ino` was ever used.
-    pub(crate) fn has_table_block(&self, ino: Ino) -> crate::error::Result<bool> {
-        let place = self.sb.inode_place(ino)?;
-        Ok(self.unused_table(place.group, place.index).is_empty())
-    }
-
-    /// The blocks of a group's inode table, by their number in it, that were never used, up to that
-    /// of inode `index`.
-    pub(super) fn unused_table(&self, group: Group, index: u32) -> Range<u32> {
-        let used = self.groups.lock(group).used_inodes(&self.sb);
-        self.sb.unused_table(used, index)
-    }
-
     fn write_inode(
         &self,
         handle: &mut Handle<'_>,
@@ -264,26 +254,26 @@ impl Engine {
         let NewSlot { ino, is_dir, dtime } = *new;
         let Ok(place) = self.sb.inode_place(ino) else { return };
         let mut state = self.groups.lock(place.group);
-        let used = state.used_inodes(&self.sb);
+        self.use_table(handle, &mut state, place.index);
         let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
         let (at, byte) = self.sb.inode_at(desc.inode_table(), place.index);
-        // With those in front, whose inodes concurrent operations have taken: that they are in use
-        // follows from `itable_unused`, whether or not these operations come to pass.
-        for block in self.sb.unused_table(used, place.index) {
-            handle.create(desc.inode_table() + u64::from(block), (), Block::zeroed());
-        }
         self.edit(handle, pins, at, |block| {
             let slot = &mut block[byte..byte + self.inode_size()];
             slot.fill(0);
             inode.emit(slot, Some(dtime));
         });
-        let unused = self.sb.inodes_per_group - place.index - 1;
-        desc.set_itable_unused(desc.itable_unused().min(unused));
         desc.set_free_inodes(desc.free_inodes().saturating_sub(1));
         desc.set_used_dirs(desc.used_dirs() + u32::from(is_dir));
-        desc.flags = (desc.flags.get() & !INODE_UNINIT).into();
         let set = |bits: &mut [u8]| bitmap::set(bits, place.index);
         self.store_inodes(handle, place.group, desc, bitmaps, set);
+    }
+
+    /// As [`Engine::make_inode`], without an inode.
+    fn lengthen_table(&self, handle: &mut Handle<'_>, group: Group, index: u32) {
+        let mut state = self.groups.lock(group);
+        self.use_table(handle, &mut state, index);
+        let GroupState { desc, bitmaps: Some(bitmaps) } = &mut *state else { return };
+        self.store_inodes(handle, group, desc, bitmaps, |_| {});
     }
 
     fn unmake_inode(&self, handle: &mut Handle<'_>, ino: Ino, is_dir: bool) {

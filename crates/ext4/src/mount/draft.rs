@@ -27,10 +27,9 @@ use crate::inode::cached::{Cached, Inode, Shard};
 use crate::inode::orphan::{Link, Orphans, Slot};
 use crate::mount::engine::Engine;
 use crate::mount::inject::Inject;
-use crate::mount::options::Alloc;
 use crate::mount::want::{Halt, Step, Want};
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Ino, ROOT_INO, bitmap, orphan};
+use crate::ondisk::{FsBlock, Group, Ino, bitmap, orphan};
 
 /// An operation's plan in the making.
 pub(crate) struct Draft<'a, 'v> {
@@ -41,7 +40,7 @@ pub(crate) struct Draft<'a, 'v> {
 }
 
 /// Blocks of metadata kept in memory.
-pub(super) type Pins = SmallVec<[(FsBlock, Pin<()>); 2]>;
+pub(crate) type Pins = SmallVec<[(FsBlock, Pin<()>); 2]>;
 
 /// What a plan comes to.
 pub(crate) struct Changes<'v> {
@@ -60,15 +59,17 @@ pub(crate) struct Changes<'v> {
     /// New inodes, and whether they are directories.
     pub(crate) made: SmallVec<[(Ino, bool); 1]>,
     /// The number of a new inode whose shard is not locked yet, for the next try.
-    kept: Option<Number<'v>>,
+    pub(crate) kept: Option<Number<'v>>,
     /// Inodes whose map changes.
     pub(super) mapped: SmallVec<[Ino; 2]>,
     /// Blocks of the inode table that new inodes bring into use, at most.
-    pub(super) table_blocks: u32,
+    pub(crate) table_blocks: u32,
+    /// Brings a group's inode table into use up to the block of this inode of it.
+    pub(crate) table: Option<(Group, u32)>,
     /// Freed inodes, and whether they were directories.
     pub(crate) unmade: SmallVec<[(Ino, bool); 1]>,
     /// Blocks of the inode table that will change, kept in memory.
-    pub(super) pins: Pins,
+    pub(crate) pins: Pins,
     /// The list of orphans, locked since it was first looked at.
     pub(super) orphans: Option<MutexGuard<'v, Orphans>>,
     /// Locked since a block of attributes was found to be shared.
@@ -160,6 +161,7 @@ impl<'a, 'v> Draft<'a, 'v> {
             revoked: Vec::new(),
             made: SmallVec::new(),
             table_blocks: 0,
+            table: None,
             kept: None,
             mapped: SmallVec::new(),
             unmade: SmallVec::new(),
@@ -334,69 +336,6 @@ impl<'a, 'v> Draft<'a, 'v> {
         self.count_blocks(ino, -i64::from(count))
     }
 
-    /// Takes a number for a new inode in directory `parent`, and makes that. Its shard is locked.
-    ///
-    /// A number whose shard is to be locked first is kept meanwhile: given back, another core would
-    /// take it, and both would wait for that shard.
-    pub(crate) fn take_inode(&mut self, parent: Ino, is_dir: bool) -> Step<Ino> {
-        let number = match self.changes.kept.take() {
-            Some(number) => number,
-            None => self.free_number(parent, is_dir)?,
-        };
-        if let Err(stop) = self.shard(number.ino()) {
-            self.changes.kept = Some(number);
-            return Err(stop);
-        }
-        let (ino, has_block) = number.into_used();
-        self.changes.made.push((ino, is_dir));
-        match has_block {
-            true => self.changes.pin(ino)?,
-            false => self.use_table(ino)?,
-        }
-        Ok(ino)
-    }
-
-    /// A number for a new inode in directory `parent`.
-    fn free_number(&self, parent: Ino, is_dir: bool) -> Step<Number<'v>> {
-        let engine = self.volume();
-        let home = engine.sb.inode_place(parent)?.group;
-        let first = match engine.alloc {
-            Alloc::PerCore => engine.groups.of_core(),
-            Alloc::Orlov if is_dir && parent == ROOT_INO => engine.groups.emptiest(),
-            Alloc::Orlov => home,
-        };
-        let spread = (engine.alloc == Alloc::Orlov && !is_dir).then_some(parent);
-        match engine.groups.take_inode(&engine.sb, first, spread)? {
-            Some(number) => Ok(number),
-            None if engine.has_parked_inodes() => Err(Stop::Want(Want::Commit)),
-            None => Err(Error::NoSpace.into()),
-        }
-    }
-
-    /// Makes inode `ino`, whose number is free.
-    pub(crate) fn use_inode(&mut self, ino: Ino, is_dir: bool) -> Step<()> {
-        self.changes.made.push((ino, is_dir));
-        self.shard(ino)?;
-        self.use_table(ino)
-    }
-
-    /// Keeps the new inode's block of the table in memory. If it was never used, it is created when
-    /// this is applied, or by another thread before.
-    fn use_table(&mut self, ino: Ino) -> Step<()> {
-        let engine = self.volume();
-        let (at, _) = engine.inode_slot(ino)?;
-        // First, so that a block which is created from now on stays in memory.
-        let pin = engine.journal.hold(at);
-        let place = engine.sb.inode_place(ino)?;
-        let unused = engine.unused_table(place.group, place.index).len();
-        if unused == 0 {
-            return self.changes.pin(ino);
-        }
-        self.changes.table_blocks += unused as u32;
-        self.changes.pins.push((at, pin));
-        Ok(())
-    }
-
     /// The new inode `ino`.
     pub(crate) fn put_inode(&mut self, ino: Ino, inode: Inode) {
         self.changes.inodes.push((ino, inode));
@@ -469,7 +408,7 @@ impl Changes<'_> {
     }
 
     /// Keeps the block of the table that has inode `ino` in memory until this is applied.
-    fn pin(&mut self, ino: Ino) -> Step<()> {
+    pub(crate) fn pin(&mut self, ino: Ino) -> Step<()> {
         let (at, _) = self.engine.inode_slot(ino)?;
         if !self.pins.iter().any(|(other, _)| *other == at) {
             let pin = self.engine.journal.pin_cached(at);

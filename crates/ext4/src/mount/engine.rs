@@ -31,7 +31,7 @@ use crate::mount::options::{Alloc, DataMode, Linux, MountOptions, OnError};
 use crate::mount::want::{Halt, Step, Want};
 use crate::ondisk::checksum::compare;
 use crate::ondisk::superblock::Superblock;
-use crate::ondisk::{FsBlock, Group, Ino};
+use crate::ondisk::{FsBlock, Group, Ino, bitmap};
 
 /// All state of a mounted volume.
 pub(crate) struct Engine {
@@ -364,6 +364,11 @@ impl Engine {
         if !fresh_inodes {
             let (size, at) = (self.sb.inodes_per_group, desc.inode_bitmap());
             self.check_bitmap(&inodes, size, state.desc.inode_bitmap_csum(), at)?;
+            let used = state.used_inodes(&self.sb);
+            if let Some(index) = (used..size).find(|index| bitmap::test(&inodes[..], *index)) {
+                let found = format!("inode {index} of group {group} in use");
+                return Err(Error::corrupt("inode bitmap", at, found, format!("{used} used")));
+            }
         }
         state.bitmaps = Some(Bitmaps::new(&self.journal, &desc, blocks, inodes));
         Ok(())
@@ -448,6 +453,7 @@ impl Volume for Engine {
             Want::Inode(ino) => self.fetch_inode(ino),
             Want::Block(at, kind) => self.fetch_block(at, kind),
             Want::Group(group) => self.fetch_group(group),
+            Want::Table(group, index) => self.extend_table(group, index),
             Want::Pages(miss) => self.fetch_pages(miss),
             Want::Turn(ino) => {
                 drop(Turn::take(self, ino.into()));

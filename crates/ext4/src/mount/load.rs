@@ -87,6 +87,8 @@ fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engin
         .collect::<Result<_>>()?;
     let log = log_of(&sb, io.queue(), brings_in)?;
     let policy = policy(&sb, &log, options)?;
+    let journal = journal::Options { is_single: brings_in, ..options.journal(policy) };
+    log.check(&journal)?;
     if policy.marks_log() {
         // First: on a volume that says it was unmounted in good order, others take the log for
         // corrupt.
@@ -95,7 +97,6 @@ fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engin
         });
         force(io, sb.super_block(), super_block.clone())?;
     }
-    let journal = journal::Options { is_single: brings_in, ..options.journal(policy) };
     Engine::new(sb, io.clone(), log, table, super_block, (options, journal))
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum Want {
     Block(FsBlock, Kind),
     /// A group's bitmaps.
     Group(Group),
+    /// Blocks of a group's inode table that were never used, up to that of this inode of it.
+    Table(Group, u32),
     /// Pages of a file.
     Pages(Miss<vfs::Ino>),
     /// The end of the turn of the thread that moves the blocks of this inode.

@@ -9,6 +9,26 @@ use vfs::{Creator, FileSystem, Ino};
 
 use crate::harness::{Image, tool};
 
+/// A record may say of an inode far behind those that the volume has, in its table.
+#[test]
+fn a_record_of_an_inode_far_into_the_table() {
+    let image = Image::new(64);
+    let fs = image.mount_with("journal=ijournal,commit=300");
+    let commits = fs.status()["journal/commits"].clone();
+    let names = (0..2_800).map(|n| format!("file {n}"));
+    let made = names
+        .map(|name| fs.create(fs.root(), name.as_bytes(), 0o644, Creator::default()).unwrap().ino);
+    let last = made.reduce(|_, last| last).unwrap();
+    fs.fsync(last, false).unwrap();
+    assert_eq!(fs.status()["journal/commits"], commits, "by a record");
+    drop(fs);
+    let fs = image.mount();
+    assert_eq!(fs.lookup(fs.root(), b"file 2799").unwrap().ino, last);
+    fs.unmount().unwrap();
+    drop(fs);
+    image.assert_clean("recovered");
+}
+
 #[test]
 fn e2fsck_refuses_a_volume_in_use_and_takes_it_afterwards() {
     for (size, policy) in [

@@ -100,7 +100,9 @@ impl Log<'_> {
         let header = &header[range];
         let count = Record::blocks_from(header).filter(|count| *count <= end - at);
         let Some(count) = count else { return Ok(None) };
-        let (commit, range) = self.read(at + count - 1)?;
+        // Alone: what follows is read from here on.
+        let (lba, range) = self.volume().place(self.home(at + count - 1)?);
+        let commit = self.volume().io().read(lba)?;
         if !Record::is_commit_of(&commit[range], header) {
             return Ok(None);
         }

@@ -228,15 +228,20 @@ impl Superblock {
 
     /// The first inode of a group in the same block of the table as inode `index`.
     pub fn first_beside(&self, index: u32) -> u32 {
-        index - index % (self.block_size / self.inode_size)
+        index - index % self.inodes_per_block()
     }
 
     /// The blocks of a group's inode table, by their number in it, from the first one behind its
     /// `used` inodes to that of inode `index`.
     pub fn unused_table(&self, used: u32, index: u32) -> std::ops::Range<u32> {
-        let inodes = self.block_size / self.inode_size;
+        let inodes = self.inodes_per_block();
         let end = index / inodes + 1;
         used.div_ceil(inodes).min(end)..end
+    }
+
+    /// Inodes in a block of the table.
+    pub fn inodes_per_block(&self) -> u32 {
+        self.block_size / self.inode_size
     }
 
     /// The number of inode `index` of `group`.
