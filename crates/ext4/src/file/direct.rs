@@ -166,17 +166,18 @@ impl Engine {
     /// still. Returns whether they must be durable.
     fn overwritten(&self, ino: Ino, pages: Range<u64>) -> Result<bool> {
         let now = self.clock.now();
-        let mut shard = self.inodes.own(ino.into());
-        for index in pages {
-            if !shard.pages.is_dirty(ino.into(), index) {
-                shard.pages.remove(ino.into(), index);
+        self.with_map(ino, |map| {
+            let cached = map.shard.inode_mut(ino)?;
+            cached.overwrites += 1;
+            cached.inode.touch(now);
+            let is_sync = cached.inode.protection().contains(vfs::InodeFlags::SYNC);
+            map.shard.changed.insert(ino);
+            for index in pages.clone() {
+                if !map.shard.pages.is_dirty(ino.into(), index) {
+                    map.shard.pages.remove(ino.into(), index);
+                }
             }
-        }
-        let Some(cached) = shard.inodes.get_mut(&ino) else { return Ok(false) };
-        cached.overwrites += 1;
-        cached.inode.touch(now);
-        let is_sync = cached.inode.protection().contains(vfs::InodeFlags::SYNC);
-        shard.changed.insert(ino);
-        Ok(is_sync)
+            Ok(is_sync)
+        })
     }
 }

@@ -21,7 +21,7 @@ use crate::ondisk::extent::{Extent, UNWRITTEN_LEN_MAX};
 use crate::ondisk::{FileBlock, Ino};
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-/// Extents that one transaction frees, makes or converts.
+/// Extents that one transaction makes or converts.
 const EXTENTS_MAX: u32 = 24;
 /// Room in the log that this needs, most often.
 const ROOM: u32 = 32;
@@ -33,22 +33,19 @@ struct Still<'a> {
 }
 
 impl<'a> Still<'a> {
-    fn begin(engine: &'a Engine, ino: Ino) -> Self {
-        let still = Self { engine, ino };
-        still.set(true);
-        still
-    }
-
-    fn set(&self, is_still: bool) {
-        if let Some(cached) = self.engine.inodes.own(self.ino.into()).inodes.get_mut(&self.ino) {
-            cached.still = is_still;
-        }
+    fn begin(engine: &'a Engine, ino: Ino) -> Result<Self> {
+        engine.with_map(ino, |map| {
+            map.shard.inode_mut(ino)?.still = true;
+            Ok(())
+        })?;
+        Ok(Self { engine, ino })
     }
 }
 
 impl Drop for Still<'_> {
     fn drop(&mut self) {
-        self.set(false);
+        let mut shard = self.engine.inodes.own(self.ino.into());
+        shard.inodes.get_mut(&self.ino).into_iter().for_each(|cached| cached.still = false);
     }
 }
 
@@ -123,7 +120,8 @@ impl Engine {
     fn punch(&self, ino: Ino, mut blocks: Range<u64>) -> Result<()> {
         while !blocks.is_empty() {
             blocks.end = self.change(&[ino.into()], ROOM, |draft| {
-                let rest = draft.remove_extents(ino, blocks.clone(), EXTENTS_MAX)?;
+                let most = self.freed_extents_max();
+                let rest = draft.remove_extents(ino, blocks.clone(), most)?;
                 let from = rest.unwrap_or(blocks.start);
                 draft.drop_pages(ino, from..blocks.end)?;
                 Ok(from)
@@ -183,7 +181,7 @@ impl Engine {
         }
         let pages = bytes.start / PAGE..bytes.end / PAGE;
         let (moved, blocks) = (pages.start..1 << 32, self.blocks_in(pages));
-        let _still = Still::begin(self, ino);
+        let _still = Still::begin(self, ino)?;
         loop {
             self.flush_in_turn(ino)?;
             let done = self.change(&[ino.into()], ROOM, |draft| {
@@ -299,7 +297,8 @@ impl Draft<'_, '_> {
     /// Moves what the file has behind `blocks` to where these begin, or what it has from there on
     /// behind them. False if `blocks` are more extents than one transaction frees.
     fn move_blocks(&mut self, ino: Ino, blocks: Range<u64>, is_insert: bool) -> Step<bool> {
-        if !is_insert && self.remove_extents(ino, blocks.clone(), EXTENTS_MAX)?.is_some() {
+        let most = self.volume().freed_extents_max();
+        if !is_insert && self.remove_extents(ino, blocks.clone(), most)?.is_some() {
             return Ok(false);
         }
         let gap = blocks.end - blocks.start;

@@ -18,8 +18,6 @@ use crate::mount::want::{Step, Want};
 use crate::ondisk::{FsBlock, Ino};
 
 const PAGE: u64 = BLOCK_SIZE as u64;
-/// Extents that one transaction frees.
-const EXTENTS_MAX: u32 = 24;
 /// Room in the log that freeing them needs, most often.
 const ROOM: u32 = 24;
 
@@ -201,8 +199,7 @@ impl Draft<'_, '_> {
     /// Frees blocks behind the end, from block `from` on. If some are left, the inode is an orphan
     /// meanwhile and this is false.
     fn free_behind(&mut self, ino: Ino, from: u64) -> Step<bool> {
-        // A freed extent may change the bitmaps and descriptors of two groups.
-        let most = (self.volume().journal.credits_max() / 6).clamp(1, EXTENTS_MAX);
+        let most = self.volume().freed_extents_max();
         let done = self.remove_extents(ino, from..1 << 32, most)?.is_none();
         if !done {
             self.add_orphan(ino)?;

@@ -46,9 +46,10 @@ impl Engine {
 
     /// As [`Engine::fsync`]; the caller has the inode's turn.
     pub(crate) fn fsync_in_turn(&self, ino: Ino) -> Result<()> {
-        self.journal.fsync_by_record(ino.into(), self, || {
+        let done = self.journal.fsync_by_record(ino.into(), self, || {
             self.inodes.look(ino.into()).inodes.get(&ino).and_then(|cached| cached.id)
-        })?;
+        });
+        self.heed(done)?;
         if self.journal.has_records()
             && let Some(cached) = self.inodes.own(ino.into()).inodes.get_mut(&ino)
         {

@@ -25,7 +25,6 @@ const SUMS_MAX: usize = 256;
 /// The sums of a file's data. They are changed in the file's turn.
 #[derive(Default)]
 pub(crate) struct Vouched {
-    /// The transaction that mapped the last of it.
     id: Option<Id>,
     /// Of data that no fsync has made durable, with the block of the file.
     open: Vec<(u64, DataSum)>,
@@ -53,6 +52,11 @@ impl Written {
 }
 
 impl Vouched {
+    /// The transaction that mapped the last of it.
+    pub(crate) fn id(&self) -> Option<Id> {
+        self.id
+    }
+
     fn note(&mut self, written: Vec<Written>, id: Option<Id>) {
         for Written { index, sum, is_new } in written {
             match self.open.iter().position(|(_, old)| old.block == sum.block) {

@@ -26,6 +26,11 @@ pub(crate) struct Shard {
     pub(crate) names: Names,
     /// Inodes whose memory is newer than the running transaction has it.
     pub(crate) changed: FxHashSet<Ino>,
+    /// Look for inodes to evict at this many.
+    pub(super) weed_at: usize,
+    /// Where the counts of overwrites go on for inodes that come into memory: an evicted one may
+    /// come back before a read ends that began when it had its last count.
+    pub(super) overwrites: u64,
 }
 
 /// An inode, and what concerns only its use.
@@ -65,13 +70,12 @@ pub(crate) struct Inode {
 }
 
 impl Cached {
-    /// An inode that has just come into memory, or was made in transaction `id`.
-    pub(crate) fn new(inode: Inode, id: Option<journal::Id>) -> Self {
+    fn new(inode: Inode, id: Option<journal::Id>, overwrites: u64) -> Self {
         Self {
             inode,
             promised: 0,
             cut: false,
-            overwrites: 0,
+            overwrites,
             id,
             data_id: id,
             still: false,
@@ -84,7 +88,19 @@ impl Cached {
 impl Shard {
     /// An empty one.
     pub(crate) fn new(pages: PageCache, names: Names) -> Self {
-        Self { inodes: FxHashMap::default(), pages, names, changed: FxHashSet::default() }
+        Self {
+            inodes: FxHashMap::default(),
+            pages,
+            names,
+            changed: FxHashSet::default(),
+            weed_at: 0,
+            overwrites: 0,
+        }
+    }
+
+    /// Brings an inode into memory, which was last changed in transaction `id`.
+    pub(crate) fn insert(&mut self, ino: Ino, inode: Inode, id: Option<journal::Id>) {
+        self.inodes.insert(ino, Cached::new(inode, id, self.overwrites));
     }
 
     /// Inode `ino`, if it is in memory.

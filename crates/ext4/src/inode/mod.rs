@@ -11,4 +11,5 @@ pub(crate) mod orphan;
 mod remove;
 pub(crate) mod symlink;
 pub(crate) mod table;
+pub(crate) mod weed;
 pub(crate) mod xattr;

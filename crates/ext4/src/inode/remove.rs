@@ -5,11 +5,24 @@ use crate::blocks::Kind;
 use crate::inode::cached::Inode;
 use crate::inode::insert::Slots;
 use crate::mount::draft::Draft;
+use crate::mount::engine::Engine;
 use crate::mount::want::Step;
-use crate::ondisk::extent::{Extent, emit_leaf};
+use crate::ondisk::extent::{Extent, LEN_MAX, emit_leaf};
 use crate::ondisk::{FsBlock, Ino};
 
 use std::ops::Range;
+
+/// Extents that one transaction frees, at most.
+const EXTENTS_MAX: u32 = 24;
+
+impl Engine {
+    /// How many extents of a file one transaction may free: each may change the bitmaps and
+    /// descriptors of all groups that it lies in, besides blocks of the tree.
+    pub(crate) fn freed_extents_max(&self) -> u32 {
+        let groups = u32::from(LEN_MAX) / self.sb.blocks_per_group + 1;
+        (self.journal.credits_max() / (2 * groups + 2)).clamp(1, EXTENTS_MAX)
+    }
+}
 
 /// How far a removal may go in one transaction.
 struct Removal {

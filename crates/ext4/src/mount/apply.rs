@@ -9,7 +9,7 @@ use vfs::inode::OwnedShards;
 use vfs::op::Work;
 
 use crate::alloc::groups::{Bitmaps, GroupState, by_group};
-use crate::inode::cached::{Cached, Inode, Shard, set_dtime};
+use crate::inode::cached::{Inode, Shard, set_dtime};
 use crate::inode::orphan::Link;
 use crate::mount::draft::{Changes, Pages, Pins};
 use crate::mount::engine::Engine;
@@ -103,11 +103,7 @@ impl Changes<'_> {
         for pages in std::mem::take(&mut self.pages) {
             engine.apply_pages(work, pages);
         }
-        for (ino, mark) in std::mem::take(&mut self.marks) {
-            if let Some(shard) = work.shards.get_mut(ino.into()) {
-                mark.note(shard, ino, work.permit.id());
-            }
-        }
+        self.apply_marks(work);
         if self.moves_dir {
             engine.note_moved_dir(work.permit.id());
         }
@@ -128,6 +124,18 @@ impl Changes<'_> {
         if let Some(shard) = work.shards.get_mut(ino.into()) {
             let is_mapped = self.mapped.contains(&ino);
             keep_inode(shard, ino, inode, (work.permit.id(), is_mapped));
+        }
+    }
+
+    /// Notes what matters for records, and makes room for inodes that were made.
+    fn apply_marks(&mut self, work: &mut Work<'_, Engine>) {
+        for (ino, mark) in std::mem::take(&mut self.marks) {
+            if let Some(shard) = work.shards.get_mut(ino.into()) {
+                mark.note(shard, ino, work.permit.id());
+            }
+        }
+        for (ino, _) in &self.made {
+            work.shards.get_mut((*ino).into()).into_iter().for_each(|at| self.engine.weed(at));
         }
     }
 
@@ -204,7 +212,7 @@ fn keep_inode(shard: &mut Shard, ino: Ino, inode: Inode, (id, is_mapped): (Id, b
             }
             (cached.inode, cached.id) = (inode, Some(id));
         }
-        None => drop(shard.inodes.insert(ino, Cached::new(inode, Some(id)))),
+        None => shard.insert(ino, inode, Some(id)),
     }
 }
 

@@ -22,9 +22,10 @@ use crate::alloc::room::Room;
 use crate::blocks::{Blocks, Kind};
 use crate::error::{Error, Result};
 use crate::fsync::fast::Unsaid;
-use crate::inode::cached::{Cached, Inode, Shard};
+use crate::inode::cached::{Inode, Shard};
 use crate::inode::names::{NameRoom, Names};
 use crate::inode::orphan::Orphans;
+use crate::inode::weed::inodes_each;
 use crate::mount::inject::Inject;
 use crate::mount::journal::{Client, Committed, Handle, Journal};
 use crate::mount::options::{Alloc, DataMode, Linux, MountOptions, OnError};
@@ -42,6 +43,8 @@ pub(crate) struct Engine {
     /// Where fsyncs write fast commits.
     pub(crate) unsaid: Option<Unsaid>,
     pub(crate) inodes: Shards<Shard>,
+    /// How many a shard may have.
+    pub(crate) inodes_each: usize,
     /// How many pages there are, and may be.
     pub(crate) budget: Arc<Budget>,
     /// What the flusher is told.
@@ -117,6 +120,7 @@ impl Engine {
         let budget = Arc::new(Budget::new(budget));
         let (pages, names) = (budget.clone(), Arc::new(NameRoom::new(options.cache_bytes)));
         let shard = move || Shard::new(PageCache::sharing(&pages), Names::new(&names));
+        let inodes = Shards::new(Rank::Inode, "ext4 inodes", SHARDS_MIN, shard);
         let clock = Clock::new(0, None);
         let generation = clock.now().nanos;
         let committed = Arc::new(Committed::before(log.superblock.sequence()));
@@ -129,7 +133,8 @@ impl Engine {
             unsaid: journal.has_fast_commits().then(Unsaid::new),
             journal,
             committed,
-            inodes: Shards::new(Rank::Inode, "ext4 inodes", SHARDS_MIN, shard),
+            inodes_each: inodes_each(options.cache_bytes, inodes.count()),
+            inodes,
             room: Room::new(groups.free_blocks(), sb.blocks, options.reserve(&sb)),
             orphans: Mutex::ranked(
                 Rank::Orphans,
@@ -241,6 +246,7 @@ impl Engine {
             }
             self.groups.give_back(&self.sb, blocks);
         }
+        self.weed_all();
     }
 
     /// Takes out the freed blocks whose transactions are committed.
@@ -332,7 +338,8 @@ impl Engine {
             return Err(Errno::NOENT.into());
         }
         let inode = Inode::parse(&self.sb, ino, bytes, at)?;
-        shard.inodes.insert(ino, Cached::new(inode, None));
+        self.weed(&mut shard);
+        shard.insert(ino, inode, None);
         Ok(())
     }
 
@@ -384,11 +391,12 @@ impl Engine {
             return self.fetch_small(&miss);
         }
         let ino = miss.file as Ino;
-        let before = self.inodes.look(miss.file).inodes.get(&ino).map(|cached| cached.overwrites);
+        let count = |shard: &Shard| shard.inodes.get(&ino).map(|cached| cached.overwrites);
+        let Some(before) = count(&self.inodes.look(miss.file)) else { return Ok(()) };
         let blocks = self.read_data(miss.blocks.clone())?;
         self.make_room();
         let mut shard = self.inodes.own(miss.file);
-        if before != shard.inodes.get(&ino).map(|cached| cached.overwrites) {
+        if count(&shard) != Some(before) {
             return Ok(());
         }
         self.keep_pages(&mut shard, &miss, blocks, |map, index, lba| {

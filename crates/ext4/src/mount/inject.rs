@@ -16,5 +16,8 @@ bitflags! {
         const DROP_ORPHAN = 4;
         /// Where the blocks of files are: fast commits say only how long these are.
         const FC_MISS = 8;
+        /// Nothing: inodes leave memory at each commit, instead of when there are many. No promise
+        /// may depend on that.
+        const WEED = 16;
     }
 }

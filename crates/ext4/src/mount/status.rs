@@ -14,7 +14,7 @@ use crate::mount::options::SECOND;
 const COMMIT: &str = "commit";
 const SECONDS: RangeInclusive<u64> = 1..=u64::MAX;
 
-const TABLE: [Shown<Ext4>; 12] = [
+const TABLE: [Shown<Ext4>; 13] = [
     Shown {
         name: "delayed_allocation_blocks",
         since: "2.6.30",
@@ -80,6 +80,12 @@ const TABLE: [Shown<Ext4>; 12] = [
         since: "",
         about: "Metadata in memory, cached or not yet home.",
         show: |fs| (fs.engine.journal.cached() as u64 * 4).into(),
+    },
+    Shown {
+        name: "cache/inodes",
+        since: "",
+        about: "Inodes in memory.",
+        show: |fs| fs.engine.inodes_in_memory().into(),
     },
     Shown {
         name: "cache/pages_kb",

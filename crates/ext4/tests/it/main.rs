@@ -26,3 +26,4 @@ mod records;
 mod recovered;
 mod small;
 mod threads;
+mod weed;

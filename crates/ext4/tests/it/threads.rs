@@ -113,8 +113,12 @@ fn share_blocks_of_several_logs(policy: &str) {
 
 #[test]
 fn threads_share_directories() {
+    ["", "inject=weed"].into_iter().for_each(share_directories);
+}
+
+fn share_directories(options: &str) {
     let image = Image::new(64);
-    let fs = Arc::new(image.mount());
+    let fs = Arc::new(Ext4::mount(image.drive(), &options.parse().unwrap()).unwrap());
     let dirs = [&b"one"[..], b"two"]
         .map(|name| fs.mkdir(fs.root(), name, 0o755, Creator::default()).unwrap().ino);
     let threads: Vec<_> = (0..THREADS)
