@@ -16,7 +16,6 @@ use crate::checkpoint::Homing;
 use crate::error::Result;
 use crate::handle::Pin;
 use crate::inject::Inject;
-use crate::ondisk::header::Tid;
 use crate::ondisk::superblock::Superblock;
 use crate::policy::{Areas, Holds, JBD2, Policy, Submit};
 use crate::records::Records;
@@ -132,7 +131,8 @@ impl<C: Client> Journal<C> {
             // An area per core, so that callers do not meet where nothing is logged.
             Areas::None => {
                 let count = (cores::core_count() as u64).clamp(1, UNLOGGED_AREAS) as u16;
-                (None, (0..count).map(|n| Area::new(n, Tid(1), None, None)).collect())
+                let sequence = space.superblock.sequence();
+                (None, (0..count).map(|n| Area::new(n, sequence, None, None)).collect())
             }
             Areas::One => {
                 let LogSpace { mut superblock, blocks } = space;

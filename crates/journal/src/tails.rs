@@ -13,6 +13,7 @@ use crate::area::{Area, LogBlocks, LogSpace, Ring};
 use crate::error::{Error, Result};
 use crate::journal::Options;
 use crate::ondisk::areas::{Span, TABLES, Table, areas_max};
+use crate::ondisk::commit::{SECTOR, marks_max};
 use crate::ondisk::header::Tid;
 use crate::ondisk::superblock::Superblock;
 use crate::policy::Areas;
@@ -45,7 +46,7 @@ impl Tails {
             return Err(Error::unsupported("journal areas without checksums"));
         }
         let ring = superblock.ring();
-        let count = areas_in(&ring, superblock.block_size() as usize, options)?;
+        let count = areas_in(io, &superblock, options)?;
         let table = Table::divide(ring.clone(), count, superblock.sequence());
         let area = |(index, span): (u16, &Span)| {
             Area::new(index, span.sequence, Some(whole.part(span.ring.clone())), None)
@@ -107,7 +108,7 @@ fn force(io: &Io, blocks: &LogBlocks, at: u32, block: Block) -> Result<()> {
 
 impl LogSpace {
     /// Fails if the log cannot be divided as the options say, which opening it would find out, too.
-    pub fn check(&self, options: &Options) -> Result<()> {
+    pub fn check(&self, io: &Io, options: &Options) -> Result<()> {
         let mut superblock = self.superblock.clone();
         if options.policy.areas != Areas::PerCore {
             return Ok(());
@@ -115,15 +116,18 @@ impl LogSpace {
         if options.policy.records.is_some() {
             superblock.use_records(Records::areas());
         }
-        areas_in(&superblock.ring(), superblock.block_size() as usize, options).map(drop)
+        areas_in(io, &superblock, options).map(drop)
     }
 }
 
-/// How many areas `ring`, of blocks of `size` bytes, is divided into: as many as are asked for, or
-/// one for each core.
-fn areas_in(ring: &Range<u32>, size: usize, options: &Options) -> Result<u16> {
+/// How many areas the log is divided into: as many as are asked for, or one for each core.
+fn areas_in(io: &Io, superblock: &Superblock, options: &Options) -> Result<u16> {
+    let (ring, size) = (superblock.ring(), superblock.block_size() as usize);
     let blocks = ring.end.saturating_sub(ring.start + TABLES);
-    let max = (blocks / options.area_min).clamp(1, areas_max(size) as u32);
+    // A commit block may name all others, and what is whole of one that a cut has torn.
+    let whole = size.min(io.queue().identify().atomic_write as usize).max(SECTOR);
+    let max = areas_max(size).min(1 + marks_max(whole));
+    let max = (blocks / options.area_min).clamp(1, max as u32);
     let count = match options.areas {
         0 => (cores::core_count() as u32).min(blocks / AREA_USUAL).clamp(1, max),
         wanted => wanted.into(),

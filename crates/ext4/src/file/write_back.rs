@@ -88,11 +88,7 @@ impl Engine {
     /// for no more than one. What becomes dirty behind the last dirty page meanwhile is left for
     /// another time, or this would last as long as a stream into the file.
     pub(crate) fn flush_by_parts(&self, ino: Ino) -> Result<()> {
-        let last = self.inodes.look(ino.into()).pages.last_dirty(ino.into());
-        let mut from = last.and(Some(0));
-        while let Some(page) = from.filter(|page| Some(*page) <= last) {
-            from = self.flush_some(ino, page)?;
-        }
+        self.for_dirty(ino, |page| self.flush_some(ino, page))?;
         let _turn = Turn::take(self, ino.into());
         self.write_changed_attributes(ino, 0)
     }
@@ -151,9 +147,16 @@ impl Engine {
     }
 
     fn write_pages(&self, ino: Ino) -> Result<()> {
-        let mut from = Some(0);
-        while let Some(page) = from {
-            from = self.write_some(ino, page)?;
+        self.for_dirty(ino, |page| self.write_some(ino, page))
+    }
+
+    /// Calls `write` with page after page of a file, as it returns them, up to the last that is
+    /// dirty now: while others append, there would be no end (`tag_pages_for_writeback`).
+    fn for_dirty(&self, ino: Ino, write: impl Fn(u64) -> Result<Option<u64>>) -> Result<()> {
+        let last = self.inodes.look(ino.into()).pages.last_dirty(ino.into());
+        let mut from = last.and(Some(0));
+        while let Some(page) = from.filter(|page| Some(*page) <= last) {
+            from = write(page)?;
         }
         Ok(())
     }

@@ -81,6 +81,8 @@ pub(crate) struct Engine {
     pub(super) witness: OnceLock<Witness>,
     /// Operations that met corruption.
     pub(crate) corruptions: Line,
+    /// Not 0 if the superblock is to say so at the next one: not while a log is replayed.
+    pub(super) notes_corruption: Line,
     /// A [`Health`], by its place in `HEALTH`.
     health: Line,
     /// The generation of the next new inode.
@@ -159,6 +161,7 @@ impl Engine {
             on_error: options.errors.unwrap_or(OnError::of(sb.raw.errors.get())),
             witness: OnceLock::new(),
             corruptions: Line::new(0),
+            notes_corruption: Line::new(0),
             health: Line::new(0),
             generations: Line::new(generation.into()),
             parked: Mutex::ranked(Rank::Space, "ext4 freed blocks", VecDeque::new()),
@@ -270,6 +273,7 @@ impl Engine {
             let is_corrupt = matches!(error, Error::Corrupt(_));
             if is_corrupt {
                 self.corruptions.fetch_add(1);
+                self.note_corruption();
             }
             self.report(error);
             let ends = match error {

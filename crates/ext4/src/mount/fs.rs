@@ -36,6 +36,7 @@ impl Ext4 {
     /// something not built here ([`crate::Error::Unsupported`]).
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let (replay, engine) = load(drive, options)?;
+        engine.notes_corruption.store(1);
         let cleaned = engine.mark(false).and_then(|()| engine.clean_orphans());
         // A log with areas or records is not left to others, who do not know them.
         let (orphans, corrupt) = cleaned.inspect_err(|_| drop(engine.journal.close()))?;
@@ -60,6 +61,7 @@ impl Ext4 {
 impl Engine {
     /// Writes back everything and commits.
     pub(super) fn sync_all(&self) -> Result<()> {
+        let mut written = Ok(());
         for index in 0..self.inodes.count() {
             let inos: Vec<_> = {
                 let Some(shard) = self.inodes.at(index) else { continue };
@@ -67,10 +69,11 @@ impl Engine {
                 dirty.chain(shard.changed.iter().copied()).collect()
             };
             for ino in inos {
-                self.flush_inode(ino)?;
+                // One that fails keeps no other from being written.
+                written = written.and(self.flush_inode(ino));
             }
         }
-        self.commit()
+        self.commit().and(written)
     }
 
     /// Syncs, and leaves the volume marked as clean. Calls that other threads make meanwhile fail,

@@ -88,7 +88,7 @@ fn engine(io: &Arc<Io>, options: &MountOptions, brings_in: bool) -> Result<Engin
     let log = log_of(&sb, io.queue(), brings_in)?;
     let policy = policy(&sb, &log, options)?;
     let journal = journal::Options { is_single: brings_in, ..options.journal(policy) };
-    log.check(&journal)?;
+    log.check(io, &journal)?;
     if policy.marks_log() {
         // First: on a volume that says it was unmounted in good order, others take the log for
         // corrupt.
@@ -161,5 +161,23 @@ impl Engine {
         });
         drop(orphans);
         force(&self.io, self.sb.super_block(), block)
+    }
+
+    /// Makes durable that the volume is corrupt, if it does not say so yet (`ext4_handle_error`):
+    /// the next `e2fsck -p` checks it in full. The operation that has met corruption holds no lock
+    /// and has changed nothing. What others have changed is committed too.
+    pub(super) fn note_corruption(&self) {
+        if self.notes_corruption.fetch_and(0) == 0 {
+            return;
+        }
+        let noted = self.journal.start(1).map_err(Error::from).and_then(|mut handle| {
+            let now = self.clock.now().secs as u64;
+            let mut orphans = self.orphans.lock();
+            let block = orphans.edit_superblock(|raw| raw.note_error(now));
+            handle.create(self.sb.super_block(), (), block);
+            drop((orphans, handle));
+            self.commit()
+        });
+        noted.unwrap_or_else(|error| self.report(&error));
     }
 }

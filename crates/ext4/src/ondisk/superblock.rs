@@ -187,6 +187,17 @@ impl RawSuperblock {
         free_blocks_count set_free_blocks_count free_blocks_count_lo free_blocks_count_hi: u64, u32;
     }
 
+    /// Notes that corruption was met at `now`, in seconds since 1970.
+    pub fn note_error(&mut self, now: u64) {
+        let (low, high) = ((now as u32).into(), (now >> 32) as u8);
+        self.state = (self.state.get() | STATE_ERRORS).into();
+        self.error_count = self.error_count.get().saturating_add(1).into();
+        (self.last_error_time, self.last_error_time_hi) = (low, high);
+        if self.first_error_time.get() == 0 {
+            (self.first_error_time, self.first_error_time_hi) = (low, high);
+        }
+    }
+
     /// Marks the volume as clean, and forgets what the kernel noted about errors.
     pub fn forget_errors(&mut self) {
         self.state = STATE_CLEAN.into();

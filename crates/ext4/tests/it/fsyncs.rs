@@ -6,6 +6,7 @@ use crate::harness::Image;
 use drive::{Drive, Ssd};
 use ext4::{Ext4, Format, MountOptions};
 use vfs::kind::Format as _;
+use vfs::path::read_to_vec;
 use vfs::{Creator, Errno, FallocateMode, FileSystem, Ino, SetAttr};
 
 const PAGE: usize = 4096;
@@ -165,4 +166,32 @@ fn many_orphans_are_freed_at_the_next_mount() {
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("freed");
+}
+
+/// Without a log a new file's fdatasync still writes the inode, map and name that lead to its
+/// contents (`ext4_fsync_nojournal`), and the blocks of an unlinked file are not used again before:
+/// also on a volume whose log has been used, where numbers of transactions go on.
+#[test]
+fn without_a_log_an_fdatasync_writes_what_leads_to_the_contents() {
+    for uses_log in [false, true] {
+        let ram = drive::ram(8 << 10);
+        let drive: Arc<dyn Drive> = ram.clone();
+        Format.make(&drive).unwrap();
+        if uses_log {
+            let fs = Ext4::mount(drive.clone(), &MountOptions::default()).unwrap();
+            for n in 0..50_u8 {
+                fs.fsync(create(&fs, &[b'a' + n]), false).unwrap();
+            }
+            fs.unmount().unwrap();
+        }
+        let fs = Ext4::mount(drive.clone(), &"journal=none".parse().unwrap()).unwrap();
+        let ino = create(&fs, b"new");
+        fs.write(ino, 0, &[1; 5000]).unwrap();
+        fs.fsync(ino, true).unwrap();
+        drop(fs);
+        // The power fails.
+        let fs = Ext4::mount(drive, &MountOptions::default()).unwrap();
+        let ino = fs.lookup(fs.root(), b"new").unwrap().ino;
+        assert_eq!(read_to_vec(&fs, ino).unwrap(), [1; 5000], "{uses_log}");
+    }
 }

@@ -93,10 +93,11 @@ impl F2fs {
         Ok(())
     }
 
-    /// Writes the dirty pages of a file whose turn the caller holds.
+    /// Writes the dirty pages of a file whose turn the caller holds, up to the last of them.
     pub(crate) fn write_back_held(&self, ino: Nid) -> Result<()> {
-        let mut from = Some(0);
-        while let Some(index) = from {
+        let last = self.lock().inodes.of(ino).pages.last_dirty(ino.into());
+        let mut from = last.and(Some(0));
+        while let Some(index) = from.filter(|index| Some(*index) <= last) {
             from = self.write_back_some(ino, index)?;
         }
         Ok(())

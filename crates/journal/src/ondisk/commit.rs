@@ -34,6 +34,9 @@ const _: () = {
     assert!(size_of::<RawChain>() == 16 && size_of::<RawMark>() == 8);
 };
 
+/// What no drive tears.
+pub(crate) const SECTOR: usize = 512;
+
 /// Where the chain begins: the first multiple of eight behind the kernel's fields.
 const CHAIN_AT: usize = 0x40;
 
@@ -101,10 +104,19 @@ pub fn time(block: &[u8]) -> (u64, u32) {
         .map_or((0, 0), |(raw, _)| (raw.h_commit_sec.get(), raw.h_commit_nsec.get()))
 }
 
-/// Whether the block's own checksum is right.
+/// Whether the block's own checksum is right. A cut may have torn it, so that behind its first
+/// sector the log has older blocks: then it counts, for all else was durable before
+/// (`jbd2_commit_block_csum_verify_partial`, which takes the kernel's fields alone).
 pub fn is_sound(block: &[u8], seed: u32) -> bool {
-    let sum = crc32c_without(seed, block, CHECKSUM_AT);
-    block[CHECKSUM_AT..CHECKSUM_AT + 4] == sum.to_be_bytes()
+    let is_sum = |block: &[u8]| {
+        let sum = crc32c_without(seed, block, CHECKSUM_AT);
+        block[CHECKSUM_AT..CHECKSUM_AT + 4] == sum.to_be_bytes()
+    };
+    is_sum(block) || {
+        let mut first = block.to_vec();
+        first[SECTOR..].fill(0);
+        is_sum(&first)
+    }
 }
 
 /// Fills `block` as the commit block of `tid`, with a `link` in a journal with areas. With `seed`,
@@ -131,11 +143,15 @@ mod tests {
     #[test]
     fn a_link_comes_back() {
         let mark = |n: usize| Id { area: n as u16, tid: Tid(n as u32 * 7) };
-        for count in [0, 1, marks_max(1024)] {
+        for count in [0, 1, marks_max(SECTOR), marks_max(SECTOR) + 1, marks_max(1024)] {
             let link = Link { stamp: Stamp(1 << 40), marks: (0..count).map(mark).collect() };
             let mut block = [0xaa; 1024];
             emit(&mut block, Tid(3), Duration::from_secs(9), Some(&link), Some(5));
             assert!(is_sound(&block, 5));
+            block[SECTOR..].fill(0xbb);
+            let is_whole = count <= marks_max(SECTOR);
+            assert_eq!(is_sound(&block, 5), is_whole, "{count} marks, torn");
+            emit(&mut block, Tid(3), Duration::from_secs(9), Some(&link), Some(5));
             assert_eq!((super::link(&block), time(&block)), (Ok(link), (9, 0)));
         }
     }

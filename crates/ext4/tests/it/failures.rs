@@ -1,0 +1,81 @@
+//! Drives that fail to write, and what is corrupt: neither keeps anything else from the drive.
+
+use std::sync::Arc;
+
+use drive::{Fault, FaultOn, Status};
+use ext4::{Ext4, MountOptions};
+use vfs::path::read_to_vec;
+use vfs::{Creator, Errno, FileSystem, Ino};
+
+use crate::harness::{Image, debugfs, tool};
+
+const FILES: usize = 40;
+
+fn name(n: usize) -> Vec<u8> {
+    format!("f{n}").into_bytes()
+}
+
+fn create(fs: &dyn FileSystem, name: &[u8], byte: u8) -> Ino {
+    let ino = fs.create(fs.root(), name, 0o644, Creator::default()).unwrap().ino;
+    fs.write(ino, 0, &[byte; 4096]).unwrap();
+    ino
+}
+
+/// An image with files of ones.
+fn image_of_files() -> Image {
+    let image = Image::new(64);
+    let fs = image.mount();
+    for n in 0..FILES {
+        create(&fs, &name(n), 1);
+    }
+    fs.unmount().unwrap();
+    image
+}
+
+#[test]
+fn a_file_that_cannot_be_written_keeps_no_other_from_the_drive() {
+    let image = image_of_files();
+    let bad: u64 = debugfs(&image, &["blocks /f0"]).trim().parse().unwrap();
+    let fault = Arc::new(Fault::new(image.drive()));
+    let fs = Ext4::mount(fault.clone(), &MountOptions::default()).unwrap();
+    fault.fail_range(FaultOn::Write, bad..bad + 1, Status::WriteFault);
+    for n in 0..FILES {
+        let ino = fs.lookup(fs.root(), &name(n)).unwrap().ino;
+        fs.write(ino, 0, &[2; 4096]).unwrap();
+    }
+    create(&fs, b"new", 3);
+    assert_eq!(fs.sync().unwrap_err().errno(), Errno::IO);
+    assert_eq!(fs.unmount().unwrap_err().errno(), Errno::IO);
+    drop((fs, fault));
+    let fs = image.mount();
+    let first = |name: &[u8]| {
+        let ino = fs.lookup(fs.root(), name).unwrap().ino;
+        read_to_vec(&fs, ino).unwrap()[0]
+    };
+    let found: Vec<u8> = (0..FILES).map(|n| first(&name(n))).collect();
+    assert_eq!(found, [&[1][..], &[2; FILES - 1]].concat());
+    assert_eq!(first(b"new"), 3);
+}
+
+/// What is corrupt is found again by `e2fsck -p`, which skips volumes without errors, whatever
+/// happens after it was met.
+#[test]
+fn the_superblock_says_that_something_is_corrupt() {
+    for (errors, is_cut) in
+        [("continue", true), ("continue", false), ("remount-ro", true), ("remount-ro", false)]
+    {
+        let image = image_of_files();
+        debugfs(&image, &["sif /f7 checksum 0x1234"]);
+        let fs = image.mount_with(&format!("errors={errors}"));
+        create(&fs, b"other", 1);
+        assert_eq!(fs.lookup(fs.root(), &name(7)).unwrap_err().errno(), Errno::BADMSG);
+        if !is_cut {
+            let left = fs.unmount();
+            assert_eq!(left.is_ok(), errors == "continue", "{left:?}");
+        }
+        drop(fs);
+        let out = tool("e2fsck", &["-p", image.name()]);
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(said.contains("contains a file system with errors"), "{errors}, {is_cut}: {said}");
+    }
+}
