@@ -8,7 +8,7 @@ use queue::BlockQueue;
 use serde_json::{Map, Value};
 use vfs::attributes::Attribute;
 use vfs::kind::{
-    self, Checked, Habits, Ioctl, Label, Promise, Recovery, Result, Technique, Witness,
+    self, Checked, Habits, Ioctl, Label, Promise, Recovery, Repaired, Result, Technique, Witness,
 };
 use vfs::record::Record;
 use vfs::{Attr, Creator, FileKind, FileSystem, Ino, NewInode, Timespec};
@@ -159,6 +159,10 @@ impl kind::Format for Format {
 
     fn repaired_by(&self) -> Option<&'static str> {
         Some("e2fsck")
+    }
+
+    fn repair(&self, drive: &Arc<dyn Drive>, _: bool) -> Result<Repaired> {
+        Ok(recover::salvage(drive)?)
     }
 
     fn advisable(&self) -> &'static [&'static str] {

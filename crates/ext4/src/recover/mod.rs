@@ -8,7 +8,7 @@ use std::sync::Arc;
 use drive::Drive;
 use journal::{Log, Strictness, recover};
 use queue::BlockQueue;
-use vfs::kind::Recovery;
+use vfs::kind::{Recovery, Repaired};
 
 use crate::check::check;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::mount::journal::JournalFile;
 use crate::mount::{Ext4, MountOptions};
 use crate::offline::superblock;
 use crate::ondisk::features::Incompat;
-use crate::ondisk::superblock::RawSuperblock;
+use crate::ondisk::superblock::{RawSuperblock, STATE_ERRORS};
 use crate::reader::{self, Reader};
 
 /// Recovers the volume on `drive` as a mount that writes does. On a volume that can only be read,
@@ -61,6 +61,27 @@ fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
         replayed: done.blocks as u64,
         ..Recovery::default()
     })
+}
+
+/// Leaves the volume on `drive` to e2fsck if its journal is ours, with areas or records, and cannot
+/// be read back, or what a recovery needs is corrupt: e2fsck refuses such a journal. What is sound of
+/// its transactions goes home, as e2fsck does with its own; records are lost. Fails and changes
+/// nothing if e2fsck knows the journal.
+pub(crate) fn salvage(drive: &Arc<dyn Drive>) -> Result<Repaired> {
+    let done = with_log(drive, |log| match log.superblock().is_ours() {
+        true => Ok(Some(recover(log, Strictness::Lenient)?)),
+        false => Ok(None),
+    })?;
+    let Some(done) = done else {
+        return Err(Error::usage("ext4 is repaired with e2fsck; nothing was changed"));
+    };
+    superblock::edit(drive, |raw| {
+        raw.feature_incompat = raw.incompat().difference(Incompat::RECOVER).bits().into();
+        raw.state = STATE_ERRORS.into();
+    })?;
+    let count = done.transactions;
+    let note = format!("{count} transactions of the journal brought home; now it is for e2fsck -f");
+    Ok(Repaired { changed: true, notes: vec![note], ..Repaired::default() })
 }
 
 /// Opens the journal of the volume on `drive`.

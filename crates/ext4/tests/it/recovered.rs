@@ -1,9 +1,11 @@
 //! What a cut leaves, and what recovery makes of it, with every way to do an fsync.
 
+use std::fs;
+
 use vfs::kind::Format as _;
 use vfs::{Creator, FileSystem};
 
-use crate::harness::Image;
+use crate::harness::{Image, debugfs, tool};
 
 /// The superblock's totals are stale while a volume is mounted: that is no error, before recovery
 /// or behind it.
@@ -30,5 +32,48 @@ fn a_cut_volume_is_sound_and_its_totals_are_right_after_recovery() {
         assert!(!ext4::Format.recover(&drive).unwrap().clean, "{name}");
         drop(drive);
         image.assert_clean(name);
+    }
+}
+
+/// Spoils an image of a block in the log, which is inode 8.
+fn spoil_log(image: &Image) {
+    let log = debugfs(image, &["blocks <8>"]);
+    let log: Vec<usize> = log.split_whitespace().filter_map(|block| block.parse().ok()).collect();
+    let mut bytes = fs::read(image.name()).unwrap();
+    let is_descriptor = |at: &&usize| {
+        let start = **at * 4096;
+        bytes[start..start + 8] == [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1]
+    };
+    let at = *log.iter().find(is_descriptor).expect("a descriptor");
+    bytes[(at + 1) * 4096 + 100] ^= 1;
+    fs::write(image.name(), bytes).unwrap();
+}
+
+/// e2fsck refuses a log with areas or records, so what it would do about a spoilt one is ours.
+#[test]
+fn a_spoilt_log_that_e2fsck_refuses_is_left_to_it_afterwards() {
+    for policy in ["jbd2", "zjournal", "ijournal", "zgrouped"] {
+        let image = Image::new(64);
+        let mounted = image.mount_with(&format!("journal={policy}"));
+        let new = |name| mounted.create(mounted.root(), name, 0o644, Creator::default()).unwrap();
+        new(b"old");
+        mounted.sync().unwrap();
+        new(b"new");
+        mounted.sync().unwrap();
+        drop(mounted);
+        spoil_log(&image);
+        let drive = image.drive();
+        assert!(ext4::Format.recover(&drive).unwrap_err().is_corruption(), "{policy}");
+        match (policy, ext4::Format.repair(&drive, false)) {
+            // As it was, for e2fsck.
+            ("jbd2", Err(_)) => {}
+            (_, Ok(repaired)) => assert!(repaired.changed && policy != "jbd2"),
+            (_, Err(error)) => panic!("{policy}: {error}"),
+        }
+        drop(drive);
+        let out = tool("e2fsck", &["-fy", image.name()]);
+        assert!(out.status.code() <= Some(1), "{policy}: {}", String::from_utf8_lossy(&out.stdout));
+        image.assert_clean(policy);
+        image.mount().unmount().unwrap();
     }
 }

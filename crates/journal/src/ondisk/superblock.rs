@@ -305,6 +305,11 @@ impl Superblock {
         }
     }
 
+    /// Whether other implementations refuse the log: it has areas, or records.
+    pub fn is_ours(&self) -> bool {
+        self.incompat().intersects(Incompat::AREAS | Incompat::RECORDS)
+    }
+
     /// Where records are, while there are any.
     pub fn records(&self) -> Option<RecordSpace> {
         let raw = &self.raw;

@@ -32,7 +32,8 @@ use crate::volume::Log;
 pub enum Strictness {
     /// Fails and changes nothing, as a mount should.
     Strict,
-    /// Takes what is sound, as `e2fsck` does before it checks everything.
+    /// Takes what is sound of the transactions, as `e2fsck` does before it checks everything, and
+    /// neither records nor fast commits, which build on them.
     Lenient,
 }
 
@@ -40,14 +41,19 @@ pub enum Strictness {
 /// a single log, whatever areas it had.
 pub fn recover(mut log: Log<'_>, strictness: Strictness) -> Result<Replayed> {
     let scanned = log.scan()?;
+    let is_strict = strictness == Strictness::Strict;
     // Only a log without areas has fast commits.
     let first = scanned.first().cloned().unwrap_or_default();
-    let fast = log.fast_commits(&first)?;
+    let fast = if is_strict { log.fast_commits(&first)? } else { Vec::new() };
     log.stay_open((!fast.is_empty()).then_some(first.end));
     let judged = judge(scanned);
-    let floors = log.floors(&judged)?;
-    let records = log.live_records(&floors)?;
-    let had_records = log.keep_records((!records.is_empty()).then_some(floors));
+    let (mut records, mut floors) = (Vec::new(), None);
+    if is_strict {
+        let all = log.floors(&judged)?;
+        records = log.live_records(&all)?;
+        floors = (!records.is_empty()).then_some(all);
+    }
+    let had_records = log.keep_records(floors);
     let done = judged.order(strictness)?.replay(&mut log)?;
     if had_records && !first.was_open {
         log.close(first.end)?;

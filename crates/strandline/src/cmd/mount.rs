@@ -403,7 +403,9 @@ fn unmountable(image: &Path, format: &dyn Format, error: &vfs::kind::Error) -> F
     let shown = image.display();
     let next = match (format.repaired_by(), format.rescued_from()) {
         _ if !error.is_corruption() => String::new(),
-        (Some(other), _) => format!("; '{other} {shown}' repairs it"),
+        (Some(other), _) => {
+            format!("; 'strandline fsck {shown}' and then '{other} {shown}' repair it")
+        }
         (None, None) => format!("; 'strandline fsck {shown}' repairs it"),
         (None, Some(source)) => format!(
             "; 'strandline fsck {shown}' repairs it or, with --rescue, rebuilds it from {source}"
