@@ -64,8 +64,8 @@ fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
 }
 
 /// Leaves the volume on `drive` to e2fsck if its journal is ours, with areas or records, and cannot
-/// be read back, or what a recovery needs is corrupt: e2fsck refuses such a journal. What is sound of
-/// its transactions goes home, as e2fsck does with its own; records are lost. Fails and changes
+/// be read back, or what a recovery needs is corrupt: e2fsck refuses such a journal. What is sound
+/// of its transactions goes home, as e2fsck does with its own; records are lost. Fails and changes
 /// nothing if e2fsck knows the journal.
 pub(crate) fn salvage(drive: &Arc<dyn Drive>) -> Result<Repaired> {
     let done = with_log(drive, |log| match log.superblock().is_ours() {

@@ -38,8 +38,8 @@ Examples:
   strandline fsck --rescue disk.img            no checkpoint is left: build all from the nodes
   fsck.ext4 -p ext4.img                        as e2fsck calls it: replay the journal
 
-ext4 is checked, and its journal replayed; e2fsck repairs it, also from a backup superblock (-b). Of a
-damaged journal that e2fsck refuses (zjournal, ijournal, grouped) what is sound is brought home first.
+ext4 is checked, and its journal replayed; e2fsck repairs it, also from a backup superblock (-b).
+Of a damaged journal that e2fsck refuses (zjournal, ijournal, grouped), what is sound goes home.
 --rescue and the levels of -p are F2FS's.
 
 Exit status, as in fsck(8): 0 no errors, 1 errors corrected, 4 errors left, 8 operational error,
