@@ -221,6 +221,8 @@ pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(crate) const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 /// [`OpenIn`]: truncating takes the set-id bits away.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+/// [`WriteIn`]: pages of the kernel's cache, which it writes back.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// [`WriteIn`]: writing takes the set-id bits away.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// [`FsyncIn`]: `fdatasync`.

@@ -1,6 +1,7 @@
 //! Listing a directory. Where the volume has hash trees, names come in the order of their hashes
 //! (`ext4_dx_readdir`), also those of a directory whose one block has no tree yet. A cookie is made
-//! of a name's hash, so it stays good while leaves are split and the tree grows. Other directories
+//! of a name's hash, so it stays good while leaves are split and the tree grows. Where many names
+//! can have the same hash, by the older versions of it, another one sorts these. Other directories
 //! are listed block by block, and a cookie is the byte behind an entry.
 
 use drive::Block;
@@ -14,7 +15,7 @@ use crate::inode::cached::Inode;
 use crate::ondisk::FsBlock;
 use crate::ondisk::dirent::{Dirent, Dirents};
 use crate::ondisk::features::Compat;
-use crate::ondisk::hash::Hasher;
+use crate::ondisk::hash::{HALF_MD4, Hasher};
 
 /// Cookies of the first names: `.` and `..` are in front of all hashes.
 const DOTS: u64 = 2;
@@ -93,7 +94,8 @@ fn cookie_of(major: u32) -> u64 {
 /// The entries of one leaf, and of those behind it that have names with the same hash.
 fn by_hash<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walked<Listed, B> {
     let sb = blocks.sb();
-    let mut names = Names { entries: Vec::new(), from };
+    let spread = hasher(sb, HALF_MD4, inode.at)?;
+    let mut names = Names { entries: Vec::new(), from, spread };
     if !is_indexed(sb, inode) {
         let (at, block) = dir_block(blocks, inode, 0)?;
         names.add(blocks, (at, &block), &hasher(sb, default_version(sb), at)?)?;
@@ -123,6 +125,8 @@ fn by_hash<B: Blocks>(blocks: &B, inode: &Inode, from: u64) -> Walked<Listed, B>
 struct Names {
     entries: Vec<(u64, DirEntry)>,
     from: u64,
+    /// Sorts names with the same hash.
+    spread: Hasher,
 }
 
 impl Names {
@@ -136,7 +140,9 @@ impl Names {
             let dirent = dirent?;
             if dirent.ino != 0 && !is_dots(dirent.name) {
                 let hash = hasher.hash(dirent.name);
-                let minor = u64::from(hash.minor >> COUNT_BITS << COUNT_BITS);
+                let is_same = *hasher == self.spread;
+                let minor = if is_same { hash } else { self.spread.hash(dirent.name) }.minor;
+                let minor = u64::from(minor >> COUNT_BITS << COUNT_BITS);
                 let entry = entry(blocks, &dirent, at, 0)?;
                 self.entries.push((cookie_of(hash.major) + minor, entry));
             }
@@ -208,6 +214,7 @@ mod tests {
         let all = |from| Names {
             entries: vec![(64, named(b"c")), (64, named(b"a")), (128, named(b"d"))],
             from,
+            spread: Hasher::new(HALF_MD4, false, [0; 4]).unwrap(),
         };
         let names = |from| -> Vec<(Vec<u8>, u64)> {
             all(from).sorted().into_iter().map(|entry| (entry.name, entry.next)).collect()

@@ -55,8 +55,8 @@ impl Engine {
         ino: Ino,
         mut job: impl FnMut(&mut FileMap<'_>) -> Step<T>,
     ) -> Result<T> {
+        self.make_room();
         loop {
-            self.make_room();
             let done = {
                 let mut shard = self.inodes.own(ino.into());
                 self.check_writable()?;

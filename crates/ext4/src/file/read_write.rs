@@ -120,6 +120,8 @@ impl Engine {
             }
             shard.pages.mark_clean(ino.into(), last);
         }
+        // It is in use: the operation that lacked it must find it, however little room there is.
+        shard.pages.touch(ino.into(), miss.index);
         Ok(())
     }
 
@@ -128,9 +130,10 @@ impl Engine {
         if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.sb.size_max()) {
             return Err(Errno::FBIG.into());
         }
+        // Not again before the end: it could evict what has just been fetched.
+        self.make_room();
         let (mut done, mut old_size) = (0, u64::MAX);
-        loop {
-            self.make_room();
+        let is_sync = loop {
             let write = Write::new(offset + done as u64, &data[done..]);
             let step = {
                 let mut shard = self.inodes.own(ino.into());
@@ -138,27 +141,24 @@ impl Engine {
                 self.write_step(&mut shard, ino, write)
             };
             match step {
-                Ok(Wrote { len, stop: None, is_sync, size }) => {
+                Ok(Wrote { len, stop, is_sync, size }) => {
                     done += len;
                     old_size = old_size.min(size);
-                    self.begin_as_linux(ino, offset..offset + done as u64, old_size)?;
-                    self.throttle(ino, offset / PAGE)?;
-                    if done > 0 && is_sync {
-                        self.fsync(ino, false)?;
-                    }
-                    return Ok(done);
-                }
-                Ok(Wrote { len, stop: Some(stop), size, .. }) => {
-                    done += len;
-                    old_size = old_size.min(size);
-                    match self.fetch_or_fail(stop) {
-                        Err(_) if done > 0 => return Ok(done),
-                        fetched => fetched?,
+                    match stop.map_or(Ok(false), |stop| self.fetch_or_fail(stop).map(|()| true)) {
+                        Ok(true) => {}
+                        Err(error) if done == 0 => return Err(error),
+                        Ok(false) | Err(_) => break is_sync,
                     }
                 }
                 Err(stop) => self.fetch_or_fail(stop)?,
             }
+        };
+        self.begin_as_linux(ino, offset..offset + done as u64, old_size)?;
+        self.throttle(ino, offset / PAGE)?;
+        if done > 0 && is_sync {
+            self.fsync(ino, false)?;
         }
+        Ok(done)
     }
 
     /// Puts the inode into the running transaction as often as that kernel does for a write of
@@ -272,7 +272,7 @@ impl FileMap<'_> {
 
     /// Asks for page `index` unless it is in memory or a hole.
     pub(crate) fn want_page(&mut self, index: u64) -> Step<()> {
-        if self.shard.pages.peek(self.ino.into(), index).is_some() {
+        if self.shard.pages.touch(self.ino.into(), index).is_some() {
             return Ok(());
         }
         match file::Map::locate(self, self.ino.into(), index, 1)? {

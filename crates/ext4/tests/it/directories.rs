@@ -7,7 +7,7 @@ use std::path::Path;
 
 use vfs::{Creator, Errno, FileSystem, Ino, RenameFlags};
 
-use crate::harness::{Image, debugfs};
+use crate::harness::{Image, debugfs, tool};
 use crate::judge::{check, findings, open};
 
 fn name(n: u32) -> Vec<u8> {
@@ -268,4 +268,45 @@ fn looked_up_names_follow_every_change() {
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("renamed and removed");
+}
+
+/// TEA has equivalent keys: with the upper bits of two of its words flipped, the hash is the same.
+/// A program that reads a directory piece by piece sees each of them once.
+#[test]
+fn names_with_one_hash_are_all_listed() {
+    let image =
+        Image::with_options(64, "", &["-E", "hash_seed=01234567-89ab-cdef-0123-456789abcdef"]);
+    assert!(tool("tune2fs", &["-E", "hash_alg=tea", image.name()]).status.success());
+    let fs = image.mount();
+    let dir = mkdir(&fs, b"dir");
+    let name = |n: usize| {
+        let mut name = vec![b'x'; 5 * 16];
+        for pair in (0..10).filter(|bit| n >> bit & 1 == 1) {
+            let at = pair / 2 * 16 + pair % 2 * 8;
+            name[at] ^= 0x80;
+            name[at + 4] ^= 0x80;
+        }
+        name
+    };
+    for n in 0..1 << 10 {
+        fs.create(dir, &name(n), 0o644, Creator::default()).unwrap();
+    }
+    let (mut listed, mut from) = (Vec::new(), 0);
+    loop {
+        let mut piece = Vec::new();
+        let mut emit = |entry| {
+            piece.push(entry);
+            piece.len() < 10
+        };
+        fs.readdir(dir, from, &mut emit).unwrap();
+        let Some(last) = piece.last() else { break };
+        from = last.next;
+        listed.extend(piece.into_iter().map(|entry| entry.name).filter(|name| name.len() > 2));
+    }
+    let count = listed.len();
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>().len(), count, "one is listed twice");
+    assert_eq!(count, 1 << 10);
+    fs.unmount().unwrap();
+    drop(fs);
+    image.assert_clean("listed");
 }

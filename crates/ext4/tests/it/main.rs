@@ -1,6 +1,7 @@
 //! The integration tests of this crate, in one binary: each of its own would be linked alone.
 
 mod attributes;
+mod caches;
 mod corrupted;
 mod crash;
 mod data_modes;
@@ -28,4 +29,3 @@ mod recovered;
 mod small;
 mod threads;
 mod torn;
-mod weed;

@@ -8,8 +8,8 @@ use super::{Done, Errno, Server, errno};
 use crate::abi::{
     CopyFileRangeIn, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FSYNC_FDATASYNC, FallocateIn,
     FsyncIn, Init, LseekIn, LseekOut, O_ACCMODE, O_DIRECT, O_NOATIME, O_RDONLY, O_RDWR, O_TRUNC,
-    O_WRONLY, OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn,
-    WriteOut,
+    O_WRONLY, OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use crate::wire::{Reply, Request};
 
@@ -65,11 +65,23 @@ impl Server {
         let (args, data) = request.args_and_rest::<WriteIn>()?;
         let data = data.get(..args.size as usize).ok_or(Errno::IO)?;
         self.drop_privileges(request, ino, args.write_flags & WRITE_KILL_SUIDGID != 0)?;
-        let written = match args.flags & O_DIRECT {
-            0 => self.fs.write(ino, args.offset, data),
-            _ => self.fs.write_direct(ino, args.offset, data),
+        let write = |done: usize| {
+            let (offset, data) = (args.offset + done as u64, &data[done..]);
+            match args.flags & O_DIRECT {
+                0 => self.fs.write(ino, offset, data).map_err(errno),
+                _ => self.fs.write_direct(ino, offset, data).map_err(errno),
+            }
         };
-        reply.put(&WriteOut { size: written.map_err(errno)? as u32, padding: 0 });
+        let mut written = write(0)?;
+        // Of pages that it writes back the kernel takes all for written, unless there is an error,
+        // which the next fsync returns (`fuse_writepage_end`).
+        while args.write_flags & WRITE_CACHE != 0 && written < data.len() {
+            match write(written)? {
+                0 => return Err(Errno::IO),
+                more => written += more,
+            }
+        }
+        reply.put(&WriteOut { size: written as u32, padding: 0 });
         Ok(())
     }
 

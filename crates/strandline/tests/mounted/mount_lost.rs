@@ -7,9 +7,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use rustix::fs::Advice;
 use rustix::io::Errno;
 
-use crate::mounting::{Rig, run, strandline};
+use crate::mounting::{Disk, Rig, run, strandline};
 
 /// Makes the volume.
 const F2FS: [&str; 2] = ["mkfs", "-q"];
@@ -129,4 +130,35 @@ fn umount_says_nothing_if_nothing_is_lost() {
     let unmounted = strandline(&["umount"], &rig.point());
     assert!(unmounted.status.success() && said(&unmounted).is_empty(), "{unmounted:?}");
     assert_eq!(fs::read_to_string(log).unwrap(), "");
+}
+
+/// What the kernel writes back for which there is no room is not taken for written.
+#[test]
+fn an_fsync_on_a_full_volume_fails_or_has_written_all() {
+    for fs in ["ext4", "f2fs"] {
+        let rig = Rig::of(fs, Disk::Plain(64), &["-o", "writeback"]);
+        let mut failed = 0;
+        for n in 0..200_u8 {
+            let (path, contents) = (rig.point().join(n.to_string()), vec![n; 1_000_000]);
+            let file = File::create_new(&path);
+            let written = file.and_then(|mut file| {
+                file.write_all(&contents)?;
+                file.sync_all()?;
+                Ok(rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?)
+            });
+            match written {
+                Ok(()) => assert!(fs::read(&path).unwrap() == contents, "{fs}: file {n}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{fs}: {error}");
+                    failed += 1;
+                }
+            }
+            if failed > 3 {
+                break;
+            }
+        }
+        assert!(failed > 3, "{fs}: never full");
+        rig.unmount();
+        rig.check();
+    }
 }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// How often to look for something that is on its way, and how long to wait in between. Not a
 /// deadline by the clock, which goes on while the machine stands still.
-const LOOKS: u32 = 4_000;
+const LOOKS: u32 = 12_000;
 const PAUSE_NS: u64 = 5_000_000;
 /// nobody and nogroup.
 pub(crate) const NOBODY: u32 = 65534;

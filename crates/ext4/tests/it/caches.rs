@@ -1,4 +1,4 @@
-//! Inodes leave memory when there are many.
+//! Small caches: inodes leave memory when there are many, and pages when one is needed.
 
 use ext4::Ext4;
 use vfs::kind::Volume;
@@ -45,4 +45,28 @@ fn more_files_than_memory_has_room_for() {
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("filled");
+}
+
+/// A write that needs a page evicts another one, never that which it has just read: it would read
+/// both in turn for ever.
+#[test]
+fn small_overwrites_of_a_file_larger_than_the_cache_end() {
+    const SIZE: u64 = 16 << 20;
+    for block_size in ["4096", "1024"] {
+        let image = Image::with_options(64, "", &["-b", block_size]);
+        let fs = image.mount_with("cache=1m");
+        let ino = fs.create(fs.root(), b"file", 0o644, Creator::default()).unwrap().ino;
+        fs.write(ino, 0, &vec![1; SIZE as usize]).unwrap();
+        fs.sync().unwrap();
+        let mut at = 1_u64;
+        for _ in 0..20_000 {
+            // Two pages of which a part is written, or one.
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let len = if at % 2 == 0 { 100 } else { 5000 };
+            fs.write(ino, (at >> 20) % (SIZE - 5000), &[2; 5000][..len]).unwrap();
+        }
+        fs.unmount().unwrap();
+        drop(fs);
+        image.assert_clean("overwritten");
+    }
 }
