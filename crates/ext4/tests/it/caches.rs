@@ -62,7 +62,7 @@ fn small_overwrites_of_a_file_larger_than_the_cache_end() {
         for _ in 0..20_000 {
             // Two pages of which a part is written, or one.
             at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let len = if at % 2 == 0 { 100 } else { 5000 };
+            let len = if at.is_multiple_of(2) { 100 } else { 5000 };
             fs.write(ino, (at >> 20) % (SIZE - 5000), &[2; 5000][..len]).unwrap();
         }
         fs.unmount().unwrap();
