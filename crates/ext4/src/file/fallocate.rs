@@ -27,13 +27,14 @@ const EXTENTS_MAX: u32 = 24;
 const ROOM: u32 = 32;
 
 /// No write to a file begins while this lives. The owner has the file's turn.
-struct Still<'a> {
+pub(super) struct Still<'a> {
     engine: &'a Engine,
     ino: Ino,
 }
 
 impl<'a> Still<'a> {
-    fn begin(engine: &'a Engine, ino: Ino) -> Result<Self> {
+    /// From now on.
+    pub(super) fn begin(engine: &'a Engine, ino: Ino) -> Result<Self> {
         engine.with_map(ino, |map| {
             map.shard.inode_mut(ino)?.still = true;
             Ok(())

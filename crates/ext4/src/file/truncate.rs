@@ -9,8 +9,10 @@ use vfs::op::Stop;
 use vfs::{Errno, SetAttr};
 
 use crate::error::{Error, Result};
+use crate::file::fallocate::Still;
 use crate::file::map::{FileMap, written_at};
 use crate::file::read_write::check_regular;
+use crate::inode::cached::Inode;
 use crate::inode::map;
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
@@ -32,6 +34,10 @@ impl Engine {
         if self.with_map(ino, |map| map.grow(size))? {
             return Ok(());
         }
+        // Where it takes several transactions, a write behind the end would bring back in between
+        // what is not freed yet.
+        let is_deep = self.inode_is(ino, Inode::has_deep_tree);
+        let _still = is_deep.then(|| Still::begin(self, ino)).transpose()?;
         let done = self.change(&[ino.into()], ROOM, |draft| {
             draft.check_freeable(ino)?;
             draft.shrink(ino, size)?;

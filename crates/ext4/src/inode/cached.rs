@@ -10,6 +10,7 @@ use crate::fsync::eligible::Recent;
 use crate::fsync::vouched::Vouched;
 use crate::inode::names::Names;
 use crate::mount::want::{Step, Want};
+use crate::ondisk::extent::Node;
 use crate::ondisk::inode::{self, Flags, RawInode};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{FsBlock, Ino};
@@ -165,6 +166,12 @@ impl Inode {
     /// Whether its contents are found by an extent tree.
     pub(crate) fn has_extents(&self) -> bool {
         self.flags().contains(Flags::EXTENTS)
+    }
+
+    /// Whether its extents do not fit `i_block`.
+    pub(crate) fn has_deep_tree(&self) -> bool {
+        let root = Node::parse(&self.raw.block, None, self.at);
+        self.has_extents() && root.is_ok_and(|root| root.depth > 0)
     }
 
     /// Whether its blocks are found by numbers in `i_block`.

@@ -1,6 +1,11 @@
 //! Preallocation, holes and moved ranges, files without a name, and `O_DIRECT`, judged by e2fsck.
 
-use vfs::kind::Volume;
+use std::sync::Arc;
+
+use cores::{Machine, Profile};
+use drive::Drive;
+use ext4::{Ext4, Format, MountOptions};
+use vfs::kind::{Format as _, Volume};
 use vfs::ops::fill;
 use vfs::{Creator, Errno, FallocateMode, FileSystem, Ino, Seek, SetAttr, path};
 
@@ -189,4 +194,39 @@ fn direct_and_cached_see_the_same() {
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("direct");
+}
+
+/// A file of so many extents that cutting it takes several transactions, and another thread that
+/// writes behind the new end in between: what was cut off does not come back.
+#[test]
+fn a_write_during_a_long_truncation_reads_zeroes_in_front() {
+    const PAGES: u64 = 1600;
+    let cut_and_write = || {
+        let drive: Arc<dyn Drive> = drive::ram(32 << 10);
+        Format.make(&drive).unwrap();
+        let fs = Arc::new(Ext4::mount(drive, &MountOptions::default()).unwrap());
+        let ino = create(&*fs, b"file");
+        fs.write(ino, 0, &vec![1; (PAGES * PAGE) as usize]).unwrap();
+        fs.sync().unwrap();
+        for page in (0..PAGES).step_by(2) {
+            fs.fallocate(ino, PUNCH, page * PAGE, PAGE).unwrap();
+        }
+        let cutter = {
+            let fs = fs.clone();
+            cores::spawn("cutter", Some(1), move || {
+                fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+            })
+        };
+        while fs.getattr(ino).unwrap().size > 0 {
+            cores::sleep(1_000);
+        }
+        fs.write(ino, PAGES * PAGE, b"behind").unwrap();
+        let front = path::read_to_vec(&*fs, ino).unwrap();
+        cutter.join();
+        fs.unmount().unwrap();
+        front[..(PAGES * PAGE) as usize].iter().filter(|byte| **byte != 0).count()
+    };
+    let profile = Profile::named("xeon-4116").unwrap();
+    let left = Machine::simulated(&profile, 1).run(cut_and_write).unwrap();
+    assert_eq!(left, 0, "bytes that were cut off");
 }
