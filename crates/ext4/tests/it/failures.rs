@@ -1,5 +1,7 @@
 //! Drives that fail to write, and what is corrupt: neither keeps anything else from the drive.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use drive::{Fault, FaultOn, Status};
@@ -77,5 +79,30 @@ fn the_superblock_says_that_something_is_corrupt() {
         let out = tool("e2fsck", &["-p", image.name()]);
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(said.contains("contains a file system with errors"), "{errors}, {is_cut}: {said}");
+    }
+}
+
+/// What a commit meets is noted by that commit's own thread.
+#[test]
+fn corruption_met_by_an_fsync_ends_it() {
+    for policy in ["jbd2", "ijournal", "grouped", "zjournal", "zgrouped", "none"] {
+        let image = image_of_files();
+        let said = debugfs(&image, &["show_super_stats"]);
+        let bitmap = said.split("block bitmap at ").nth(1).and_then(|rest| rest.split(',').next());
+        let bitmap: u64 = bitmap.and_then(|block| block.parse().ok()).expect("a block bitmap");
+        let file = File::options().write(true).open(image.name()).unwrap();
+        file.write_all_at(&[0x5a], bitmap * 4096 + 2000).unwrap();
+        let fs = image.mount_with(&format!("journal={policy}"));
+        let ino = fs.lookup(fs.root(), &name(1)).unwrap().ino;
+        fs.write(ino, 1 << 20, &[2; 4096]).unwrap();
+        assert_eq!(fs.fsync(ino, false).unwrap_err().errno(), Errno::BADMSG, "{policy}");
+        assert_eq!(fs.sync().unwrap_err().errno(), Errno::BADMSG, "{policy}");
+        drop(fs);
+        let fs = image.mount();
+        fs.unmount().unwrap();
+        drop(fs);
+        let out = tool("dumpe2fs", &["-h", image.name()]);
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(said.contains("with errors"), "{policy}: {said}");
     }
 }
