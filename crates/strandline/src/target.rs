@@ -10,7 +10,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
 use drive::linux::{Access, BlockDevice, Engine, OpenError};
 use drive::pm::{Mapped, PmAccess, PmDrive, PmOverlay};
-use drive::{Drive, Ssd, Timing, image};
+use drive::{Command, Drive, Ssd, Timing, image};
 use vfs::Attr;
 use vfs::kind::{self, Device, Format};
 
@@ -167,8 +167,11 @@ impl Opened {
         })
     }
 
-    /// Switches emulated drives off in good order; a real one is left running.
+    /// Switches emulated drives off in good order; a real one is left running. What was forced has
+    /// been programmed, but the host may still have it in memory only.
     pub(crate) fn close(&self) {
+        self.drive.submit(0, 0, Command::Flush);
+        let _ = self.drive.wait(0);
         self.emulated.iter().for_each(|ssd| drop(ssd.power_off()));
     }
 }

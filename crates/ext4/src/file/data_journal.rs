@@ -29,9 +29,9 @@ impl Engine {
         self.data == DataMode::Journal || inode.raw.flags().contains(Flags::JOURNAL_DATA)
     }
 
-    /// The same of an inode that is in memory.
-    pub(super) fn is_logged(&self, ino: Ino) -> bool {
-        self.inode_is(ino, |inode| self.journals_data(inode))
+    /// The same of inode `ino`.
+    pub(super) fn is_logged(&self, ino: Ino) -> Result<bool> {
+        self.look(ino.into(), |shard| Ok(self.journals_data(&shard.inode(ino)?.inode)))
     }
 
     /// Pages of a file that are written back at a time. Each block of one that is logged takes a

@@ -43,7 +43,7 @@ impl Engine {
     /// Reads a regular file past the cache.
     pub(crate) fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let is_whole = are_whole_blocks(offset, buf.len())? && self.sb.blocks_per_page() == 1;
-        if !is_whole || self.is_logged(ino) {
+        if !is_whole || self.is_logged(ino)? {
             return self.read_file(ino, offset, buf);
         }
         let mut done = 0;
@@ -62,7 +62,7 @@ impl Engine {
                     done += len;
                     done += self.read_miss(ino, &miss, &mut buf[done..])?;
                 }
-                Err(stop) => self.fetch_or_fail(stop)?,
+                Err(stop) => self.heed(self.fetch_or_fail(stop))?,
             }
         }
     }

@@ -64,7 +64,7 @@ impl Engine {
             };
             match done {
                 Ok(done) => return Ok(done),
-                Err(stop) => self.fetch_or_fail(stop)?,
+                Err(stop) => self.heed(self.fetch_or_fail(stop))?,
             }
         }
     }

@@ -144,13 +144,14 @@ impl Engine {
                 Ok(Wrote { len, stop, is_sync, size }) => {
                     done += len;
                     old_size = old_size.min(size);
-                    match stop.map_or(Ok(false), |stop| self.fetch_or_fail(stop).map(|()| true)) {
+                    let fetch = |stop| self.heed(self.fetch_or_fail(stop)).map(|()| true);
+                    match stop.map_or(Ok(false), fetch) {
                         Ok(true) => {}
                         Err(error) if done == 0 => return Err(error),
                         Ok(false) | Err(_) => break is_sync,
                     }
                 }
-                Err(stop) => self.fetch_or_fail(stop)?,
+                Err(stop) => self.heed(self.fetch_or_fail(stop))?,
             }
         };
         self.begin_as_linux(ino, offset..offset + done as u64, old_size)?;

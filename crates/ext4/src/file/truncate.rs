@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::file::fallocate::Still;
 use crate::file::map::{FileMap, written_at};
 use crate::file::read_write::check_regular;
-use crate::inode::cached::Inode;
 use crate::inode::map;
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
@@ -36,7 +35,7 @@ impl Engine {
         }
         // Where it takes several transactions, a write behind the end would bring back in between
         // what is not freed yet.
-        let is_deep = self.inode_is(ino, Inode::has_deep_tree);
+        let is_deep = self.look(ino.into(), |shard| Ok(shard.inode(ino)?.inode.has_deep_tree()))?;
         let _still = is_deep.then(|| Still::begin(self, ino)).transpose()?;
         let done = self.change(&[ino.into()], ROOM, |draft| {
             draft.check_freeable(ino)?;

@@ -252,7 +252,7 @@ impl Engine {
         for (blocks, goal) in &batch.holes {
             self.take_for(blocks.clone(), *goal, &mut taken.extents)?;
         }
-        if self.is_logged(ino) {
+        if self.is_logged(ino)? {
             return self.journal_batch(ino, batch, taken);
         }
         let places = batch.places(self, &taken.extents);

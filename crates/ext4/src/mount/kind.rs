@@ -162,7 +162,7 @@ impl kind::Format for Format {
     }
 
     fn repair(&self, drive: &Arc<dyn Drive>, _: bool) -> Result<Repaired> {
-        Ok(recover::salvage(drive)?)
+        recover::salvage(drive)
     }
 
     fn advisable(&self) -> &'static [&'static str] {
@@ -190,6 +190,7 @@ impl kind::Format for Format {
             blocks_may_set_size: true,
             maps_ahead: technique == WRITEBACK,
             small_file: 0,
+            writes_again: true,
         }
     }
 

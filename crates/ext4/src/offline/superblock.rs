@@ -23,7 +23,7 @@ pub(crate) fn edit(
 ) -> Result<Superblock> {
     let queue = BlockQueue::new(drive.clone());
     let mut block = queue.read_block(0)?;
-    let mut raw = Superblock::parse(RawSuperblock::of_first_block(block.bytes())?, 0)?.raw;
+    let mut raw = reader::valid_superblock(&queue)?.raw;
     change(&mut raw);
     raw.seal();
     let bytes = block.make_mut();

@@ -187,6 +187,19 @@ impl RawSuperblock {
         free_blocks_count set_free_blocks_count free_blocks_count_lo free_blocks_count_hi: u64, u32;
     }
 
+    /// Whether both say the same of what does not change while a volume is mounted.
+    pub fn has_shape_of(&self, other: &Self) -> bool {
+        let shape = |raw: &Self| {
+            let incompat = raw.incompat().difference(Incompat::RECOVER);
+            let numbers = [raw.inodes_count, raw.log_block_size, raw.log_cluster_size];
+            let per_group = [raw.blocks_per_group, raw.inodes_per_group, raw.first_data_block];
+            let small = [raw.inode_size.get(), raw.desc_size.get(), raw.reserved_gdt_blocks.get()];
+            let seeds = (raw.uuid, raw.hash_seed, raw.checksum_seed);
+            (incompat, raw.blocks_count(), numbers, per_group, small, seeds, raw.journal_inum)
+        };
+        shape(self) == shape(other)
+    }
+
     /// Notes that corruption was met at `now`, in seconds since 1970.
     pub fn note_error(&mut self, now: u64) {
         let (low, high) = ((now as u32).into(), (now >> 32) as u8);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use drive::Drive;
 use queue::BlockQueue;
+use zerocopy::FromBytes;
 
 use super::Reader;
 use crate::error::{Error, Result};
-use crate::ondisk::features::{Incompat, RoCompat};
-use crate::ondisk::superblock::{RawSuperblock, Superblock};
+use crate::ondisk::features::{Compat, Incompat, RoCompat};
+use crate::ondisk::superblock::{RawSuperblock, STATE_CLEAN, Superblock};
 
 /// What a volume may use to be read here. Single files may still be refused: encrypted ones.
 const READABLE: Incompat = Incompat::FILETYPE
@@ -35,9 +36,42 @@ pub(crate) fn superblock(queue: &BlockQueue) -> Result<RawSuperblock> {
     RawSuperblock::of_first_block(queue.read_block(0)?.bytes())
 }
 
-/// The superblock on a drive, if it agrees with itself.
+/// The superblock on a drive, if it agrees with itself, or a cut has torn it.
 pub(crate) fn valid_superblock(queue: &BlockQueue) -> Result<Superblock> {
-    Superblock::parse(superblock(queue)?, 0)
+    let raw = superblock(queue)?;
+    match Superblock::parse(raw.clone(), 0) {
+        Err(error) if raw.checksum.get() != raw.right_checksum() => {
+            torn_superblock(queue, raw)?.ok_or(error)
+        }
+        parsed => parsed,
+    }
+}
+
+/// The superblock, if it may be `raw` only because a cut has torn a write of it: what changes is in
+/// the first of its two sectors and the checksum in the second. What does not change must be as in
+/// the backup of the next group, if there is one. The volume was in use then, so its log has to be
+/// replayed; the next write of the superblock is whole.
+fn torn_superblock(queue: &BlockQueue, mut raw: RawSuperblock) -> Result<Option<Superblock>> {
+    if raw.compat().contains(Compat::HAS_JOURNAL) {
+        raw.feature_incompat = (raw.incompat() | Incompat::RECOVER).bits().into();
+    }
+    raw.state = (raw.state.get() & !STATE_CLEAN).into();
+    raw.seal();
+    let Ok(sb) = Superblock::parse(raw, 0) else { return Ok(None) };
+    if sb.groups > 1 && sb.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+        let first = u64::from(sb.raw.first_data_block.get()) + u64::from(sb.blocks_per_group);
+        let (each, size) = (drive::BLOCK_SIZE as u64, u64::from(sb.block_size));
+        let (lba, byte) = (first * size / each, (first * size % each) as usize);
+        if lba >= queue.identify().blocks {
+            return Ok(None);
+        }
+        let block = queue.read_block(lba)?;
+        let backup = RawSuperblock::read_from_prefix(&block[byte..]).ok().map(|(raw, _)| raw);
+        let is_good = |raw: &RawSuperblock| raw.checksum.get() == raw.right_checksum();
+        let backup = backup.filter(is_good).filter(|backup| backup.has_shape_of(&sb.raw));
+        return Ok(backup.map(|_| sb));
+    }
+    Ok(Some(sb))
 }
 
 /// The volume on a drive, which has no feature that is unknown here. `cache` is in bytes.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use drive::Drive;
 use journal::{Log, Strictness, recover};
 use queue::BlockQueue;
-use vfs::kind::{Recovery, Repaired};
+use vfs::kind::{self, Recovery, Repaired};
 
 use crate::check::check;
 use crate::error::{Error, Result};
@@ -63,25 +63,30 @@ fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
     })
 }
 
-/// Leaves the volume on `drive` to e2fsck if its journal is ours, with areas or records, and cannot
-/// be read back, or what a recovery needs is corrupt: e2fsck refuses such a journal. What is sound
-/// of its transactions goes home, as e2fsck does with its own; records are lost. Fails and changes
-/// nothing if e2fsck knows the journal.
-pub(crate) fn salvage(drive: &Arc<dyn Drive>) -> Result<Repaired> {
-    let done = with_log(drive, |log| match log.superblock().is_ours() {
-        true => Ok(Some(recover(log, Strictness::Lenient)?)),
-        false => Ok(None),
-    })?;
-    let Some(done) = done else {
-        return Err(Error::usage("ext4 is repaired with e2fsck; nothing was changed"));
+/// Leaves the volume on `drive` to e2fsck, which refuses its journal if that is ours, with areas or
+/// records: it is replayed first. If it cannot be read back, or what a recovery needs is corrupt,
+/// what is sound of its transactions goes home, as e2fsck does with its own, and records are lost.
+/// Fails and changes nothing if e2fsck knows the journal.
+pub(crate) fn salvage(drive: &Arc<dyn Drive>) -> kind::Result<Repaired> {
+    if !with_log(drive, |log| Ok(log.superblock().is_ours()))? {
+        return Err(Error::usage("ext4 is repaired with e2fsck; nothing was changed").into());
+    }
+    let (recovery, note) = match run(drive).map_err(kind::Error::from) {
+        Ok(recovery) => (recovery, "the journal was replayed".to_owned()),
+        Err(error) if error.is_corruption() => {
+            let done = with_log(drive, |log| Ok(recover(log, Strictness::Lenient)?))?;
+            let count = done.transactions;
+            let lost = "records of single files are lost";
+            (Recovery::default(), format!("{count} transactions of the journal replayed; {lost}"))
+        }
+        Err(error) => return Err(error),
     };
     superblock::edit(drive, |raw| {
         raw.feature_incompat = raw.incompat().difference(Incompat::RECOVER).bits().into();
         raw.state = STATE_ERRORS.into();
     })?;
-    let count = done.transactions;
-    let note = format!("{count} transactions of the journal brought home; now it is for e2fsck -f");
-    Ok(Repaired { changed: true, notes: vec![note], ..Repaired::default() })
+    let notes = vec![format!("{note}; now it is for e2fsck -f")];
+    Ok(Repaired { changed: true, notes, recovery, ..Repaired::default() })
 }
 
 /// Opens the journal of the volume on `drive`.

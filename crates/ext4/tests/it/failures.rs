@@ -7,7 +7,7 @@ use std::sync::Arc;
 use drive::{Fault, FaultOn, Status};
 use ext4::{Ext4, MountOptions};
 use vfs::path::read_to_vec;
-use vfs::{Creator, Errno, FileSystem, Ino};
+use vfs::{Creator, Errno, FileSystem, Ino, SetAttr};
 
 use crate::harness::{Image, debugfs, tool};
 
@@ -104,5 +104,43 @@ fn corruption_met_by_an_fsync_ends_it() {
         let out = tool("dumpe2fs", &["-h", image.name()]);
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(said.contains("with errors"), "{policy}: {said}");
+    }
+}
+
+/// Every call heeds what it meets.
+#[test]
+fn any_call_that_meets_corruption_ends_writing() {
+    type Call = fn(&Ext4, Ino) -> vfs::Result<()>;
+    let calls: [(&str, Call); 4] = [
+        ("read", |fs, ino| fs.read(ino, 0, &mut [0; 100]).map(drop)),
+        ("write", |fs, ino| fs.write(ino, 5000, &[2; 100]).map(drop)),
+        ("direct read", |fs, ino| fs.read_direct(ino, 0, &mut [0; 4096]).map(drop)),
+        ("truncate", |fs, ino| {
+            fs.setattr(ino, &SetAttr { size: Some(1 << 20), ..SetAttr::default() })?;
+            fs.fsync(ino, false)
+        }),
+    ];
+    let image = image_of_files();
+    let fs = image.mount();
+    let ino = fs.lookup(fs.root(), &name(1)).unwrap().ino;
+    // Of so many extents that they have a block of their own.
+    (0..20).for_each(|n| _ = fs.write(ino, n << 13, &[1; 4000]).unwrap());
+    fs.unmount().unwrap();
+    drop(fs);
+    let tree = debugfs(&image, &["dump_extents -n f1"]);
+    let leaf: u64 =
+        tree.lines().nth(1).unwrap().split_whitespace().nth(7).unwrap().parse().unwrap();
+    let file = File::options().write(true).open(image.name()).unwrap();
+    file.write_all_at(&[0xee], leaf * 4096 + 20).unwrap();
+    for (what, call) in calls {
+        let image = image.copy();
+        let fs = image.mount_with("errors=remount-ro");
+        assert_eq!(call(&fs, ino).unwrap_err().errno(), Errno::BADMSG, "{what}");
+        let made = fs.create(fs.root(), b"new", 0o644, Creator::default());
+        assert_eq!(made.unwrap_err().errno(), Errno::ROFS, "{what}");
+        drop(fs);
+        let out = tool("e2fsck", &["-p", image.name()]);
+        let said = String::from_utf8_lossy(&out.stdout);
+        assert!(said.contains("contains a file system with errors"), "{what}: {said}");
     }
 }

@@ -1,6 +1,7 @@
 //! What a cut leaves, and what recovery makes of it, with every way to do an fsync.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use vfs::kind::Format as _;
 use vfs::{Creator, FileSystem};
@@ -75,5 +76,66 @@ fn a_spoilt_log_that_e2fsck_refuses_is_left_to_it_afterwards() {
         assert!(out.status.code() <= Some(1), "{policy}: {}", String::from_utf8_lossy(&out.stdout));
         image.assert_clean(policy);
         image.mount().unmount().unwrap();
+    }
+}
+
+/// What is corrupt elsewhere costs no record.
+#[test]
+fn a_log_that_e2fsck_refuses_is_replayed_before_it_is_left_to_it() {
+    for policy in ["zjournal", "ijournal", "grouped"] {
+        let image = Image::new(64);
+        let fs = image.mount();
+        fs.create(fs.root(), b"bad", 0o644, Creator::default()).unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        debugfs(&image, &["sif /bad checksum 0x1234"]);
+        let fs = image.mount_with(&format!("journal={policy}"));
+        let new = fs.create(fs.root(), b"new", 0o644, Creator::default()).unwrap().ino;
+        fs.fsync(new, false).unwrap();
+        drop(fs);
+        let drive = image.drive();
+        assert!(ext4::Format.repair(&drive, false).unwrap().changed, "{policy}");
+        drop(drive);
+        let out = tool("e2fsck", &["-fy", image.name()]);
+        assert!(out.status.code() <= Some(1), "{policy}: {}", String::from_utf8_lossy(&out.stdout));
+        image.assert_clean(policy);
+        let fs = image.mount();
+        fs.lookup(fs.root(), b"new").unwrap();
+    }
+}
+
+/// A write of the superblock that a cut tears leaves one of its sectors old: what changes, or the
+/// checksum.
+#[test]
+fn a_torn_superblock_is_taken() {
+    for (policy, mib, options) in [
+        ("jbd2", 64, [["-b", "4096"]]),
+        ("zjournal", 64, [["-b", "4096"]]),
+        ("ijournal", 300, [["-b", "4096"]]),
+        ("zgrouped", 64, [["-b", "1024"]]),
+    ] {
+        let image = Image::with_options(mib, "", options.as_flattened());
+        let fs = image.mount_with(&format!("journal={policy}"));
+        let new = fs.create(fs.root(), b"new", 0o644, Creator::default()).unwrap().ino;
+        fs.fsync(new, false).unwrap();
+        drop(fs);
+        let mut after = vec![0; 1024];
+        {
+            let whole = image.copy();
+            ext4::Format.recover(&whole.drive()).unwrap();
+            let file = fs::File::open(whole.name()).unwrap();
+            file.read_exact_at(&mut after, 1024).unwrap();
+        }
+        for sector in [0, 512] {
+            let torn = image.copy();
+            let file = fs::File::options().write(true).open(torn.name()).unwrap();
+            file.write_all_at(&after[sector..sector + 512], 1024 + sector as u64).unwrap();
+            drop(file);
+            let fs = torn.mount();
+            fs.lookup(fs.root(), b"new").unwrap();
+            fs.unmount().unwrap();
+            drop(fs);
+            torn.assert_clean(policy);
+        }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use drive::{Drive, Fault, FaultOn, Ssd, Status};
-use vfs::kind::Volume;
+use vfs::kind::{Habits, Volume};
 
 use crate::workload::Rng;
 use crate::{Error, Result};
@@ -44,8 +44,8 @@ impl Failing {
     }
 
     /// What came of a run: if the drive has failed by then, some call must have said so or the next
-    /// `sync` does, and it always fails.
-    pub(super) fn judge(&self, ran: Result<()>, volume: &dyn Volume) -> Result<()> {
+    /// `sync` does, and it always fails, unless what failed is written again.
+    pub(super) fn judge(&self, ran: Result<()>, volume: &dyn Volume, habits: Habits) -> Result<()> {
         if self.fault.is_armed() {
             return ran;
         }
@@ -55,6 +55,7 @@ impl Failing {
         }
         match volume.sync() {
             Err(_) => Ok(()),
+            Ok(()) if habits.writes_again => Ok(()),
             Ok(()) => {
                 let message = format!("write or flush {} failed, and sync does not", self.nth);
                 Err(Error::Volume { step: "sync", message })

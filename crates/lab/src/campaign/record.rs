@@ -148,7 +148,7 @@ fn run(job: &Job, kit: &Kit, plan: Plan) -> Result<Ran> {
             }
         });
         let ran = match &failing {
-            Some(failing) => failing.judge(ran, &*mounted),
+            Some(failing) => failing.judge(ran, &*mounted, job.format.habits(job.technique)),
             None => ran,
         };
         let span_ns = crate::now_ns() - begun;

@@ -68,4 +68,6 @@ pub struct Habits {
     /// Files up to this length may be kept outside blocks. When such a file grows, its first block
     /// is written along with anything else.
     pub small_file: u64,
+    /// What the drive failed to write is written again, so that the next sync may succeed.
+    pub writes_again: bool,
 }

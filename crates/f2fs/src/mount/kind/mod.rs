@@ -195,6 +195,7 @@ impl kind::Format for Format {
             blocks_may_set_size: true,
             small_file,
             maps_ahead: false,
+            writes_again: false,
         }
     }
 
