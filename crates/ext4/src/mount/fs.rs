@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use cores::Nanos;
 use drive::Drive;
-use vfs::Health;
 use vfs::upkeep::Upkeep;
+use vfs::{Errno, FileKind, Health};
 
 use crate::error::{Error, Result};
 use crate::mount::engine::Engine;
 use crate::mount::journal::Replay;
 use crate::mount::load::load;
 use crate::mount::options::MountOptions;
+use crate::ondisk::ROOT_INO;
 
 /// A mounted ext4 volume.
 ///
@@ -36,8 +37,11 @@ impl Ext4 {
     /// something not built here ([`crate::Error::Unsupported`]).
     pub fn mount(drive: Arc<dyn Drive>, options: &MountOptions) -> Result<Self> {
         let (replay, engine) = load(drive, options)?;
-        engine.notes_corruption.store(1);
-        let cleaned = engine.mark(false).and_then(|()| engine.clean_orphans());
+        let marked = engine.check_root().and_then(|()| engine.mark(false));
+        let cleaned = marked.and_then(|()| {
+            engine.notes_corruption.store(1);
+            engine.clean_orphans()
+        });
         // A log with areas or records is not left to others, who do not know them.
         let (orphans, corrupt) = cleaned.inspect_err(|_| drop(engine.journal.close()))?;
         let commits = |_| Upkeep::new("ext4 commits", options.commit);
@@ -59,6 +63,21 @@ impl Ext4 {
 }
 
 impl Engine {
+    /// Fails unless the root is a directory (`ext4_fill_super`).
+    fn check_root(&self) -> Result<()> {
+        let is_directory = self.look(ROOT_INO.into(), |shard| {
+            let inode = &shard.inode(ROOT_INO)?.inode;
+            Ok(inode.kind() == FileKind::Directory && inode.links() > 0 && inode.size > 0)
+        });
+        match is_directory {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(Error::Posix(Errno::NOENT)) => {
+                Err(Error::corrupt("root inode", 0_u32, "something else", "a directory"))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Writes back everything and commits.
     pub(super) fn sync_all(&self) -> Result<()> {
         let mut written = Ok(());

@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use drive::{Fault, FaultOn, Status};
-use ext4::{Ext4, MountOptions};
+use ext4::{Ext4, Format, MountOptions};
+use vfs::kind::Format as _;
 use vfs::path::read_to_vec;
 use vfs::{Creator, Errno, FileSystem, Ino, SetAttr};
 
@@ -142,5 +143,20 @@ fn any_call_that_meets_corruption_ends_writing() {
         let out = tool("e2fsck", &["-p", image.name()]);
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(said.contains("contains a file system with errors"), "{what}: {said}");
+    }
+}
+
+/// Nothing below it could be used, and a mount that succeeds says that it can.
+#[test]
+fn a_volume_whose_root_is_corrupt_is_not_mounted() {
+    for broken in ["sif / checksum 0x1234", "sif / mode 0100644", "clri /"] {
+        let image = image_of_files();
+        debugfs(&image, &[broken]);
+        for options in ["", "journal=zjournal", "ro"] {
+            let mounted = Format.mount(image.drive(), options).map(drop);
+            assert!(mounted.is_err(), "{broken}, {options}");
+        }
+        let out = tool("e2fsck", &["-fy", image.name()]);
+        assert!(out.status.code() <= Some(1), "{}", String::from_utf8_lossy(&out.stdout));
     }
 }
