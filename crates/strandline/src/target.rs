@@ -169,10 +169,11 @@ impl Opened {
 
     /// Switches emulated drives off in good order; a real one is left running. What was forced has
     /// been programmed, but the host may still have it in memory only.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self) -> Outcome<()> {
         self.drive.submit(0, 0, Command::Flush);
-        let _ = self.drive.wait(0);
+        let flushed = self.drive.wait_for(0, 0).map_or(Ok(()), |done| done.result.map(drop));
         self.emulated.iter().for_each(|ssd| drop(ssd.power_off()));
+        flushed.map_err(|status| Failure::Problem(format!("the last flush: {status}")))
     }
 }
 
@@ -394,7 +395,7 @@ impl ImageVolume {
         }
         let cut = self.has_fallen();
         if !cut {
-            self.opened.close();
+            self.opened.close()?;
         }
         Ok(cut)
     }

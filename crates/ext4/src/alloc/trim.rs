@@ -45,7 +45,7 @@ impl Engine {
                 Ok(Some(run)) => run,
                 Ok(None) => return Ok(trimmed),
                 Err(stop) => {
-                    self.fetch_or_fail(stop)?;
+                    self.heed(self.fetch_or_fail(stop))?;
                     continue;
                 }
             };

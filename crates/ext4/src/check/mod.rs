@@ -15,13 +15,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drive::Drive;
+use queue::BlockQueue;
 use rustc_hash::FxHashMap;
 use vfs::kind::{Checked, Finding};
 use vfs::{Corrupt, FileKind};
 
 use crate::error::{Error, Result};
+use crate::ondisk::features::RoCompat;
 use crate::ondisk::{FsBlock, Ino};
-use crate::reader::Reader;
+use crate::reader::{self, Reader};
 use crate::recover::recovered;
 use claims::Claims;
 
@@ -82,6 +84,12 @@ pub(crate) fn check(drive: &Arc<dyn Drive>) -> Result<Checked> {
         shared: FxHashMap::default(),
         counts: Counts::default(),
     };
+    // One that a cut has torn is taken, and said.
+    let raw = reader::superblock(&BlockQueue::new(drive.clone()))?;
+    if raw.ro_compat().contains(RoCompat::METADATA_CSUM) {
+        let (found, right) = (raw.checksum.get(), raw.right_checksum());
+        checker.notes.compare("superblock", "s_checksum", found, right);
+    }
     checker.run()?;
     Ok(checker.report(clean_unmount))
 }

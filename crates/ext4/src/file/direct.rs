@@ -44,7 +44,7 @@ impl Engine {
     pub(crate) fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let is_whole = are_whole_blocks(offset, buf.len())? && self.sb.blocks_per_page() == 1;
         if !is_whole || self.is_logged(ino)? {
-            return self.read_file(ino, offset, buf);
+            return self.heed(self.read_file(ino, offset, buf));
         }
         let mut done = 0;
         loop {

@@ -19,6 +19,8 @@ use crate::mount::want::{Step, Want};
 use crate::ondisk::{FsBlock, Ino};
 
 const PAGE: u64 = BLOCK_SIZE as u64;
+/// Extents that fit `i_block`.
+const IN_INODE_MAX: u32 = 4;
 /// Room in the log that freeing them needs, most often.
 const ROOM: u32 = 24;
 
@@ -36,7 +38,10 @@ impl Engine {
         // Where it takes several transactions, a write behind the end would bring back in between
         // what is not freed yet.
         let is_deep = self.look(ino.into(), |shard| Ok(shard.inode(ino)?.inode.has_deep_tree()))?;
-        let _still = is_deep.then(|| Still::begin(self, ino)).transpose()?;
+        let may_pause = is_deep
+            || self.has_journalled_data.load() != 0
+            || self.freed_extents_max() < IN_INODE_MAX;
+        let _still = may_pause.then(|| Still::begin(self, ino)).transpose()?;
         let done = self.change(&[ino.into()], ROOM, |draft| {
             draft.check_freeable(ino)?;
             draft.shrink(ino, size)?;

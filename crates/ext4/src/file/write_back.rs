@@ -389,7 +389,7 @@ impl Engine {
                 }
                 Ok(None) if self.has_parked() => self.fetch_or_fail(Stop::Want(Want::Commit))?,
                 Ok(None) => return Err(Error::NoSpace),
-                Err(stop) => self.fetch_or_fail(stop)?,
+                Err(stop) => self.heed(self.fetch_or_fail(stop))?,
             }
         }
         Ok(())

@@ -187,17 +187,29 @@ impl RawSuperblock {
         free_blocks_count set_free_blocks_count free_blocks_count_lo free_blocks_count_hi: u64, u32;
     }
 
-    /// Whether both say the same of what does not change while a volume is mounted.
-    pub fn has_shape_of(&self, other: &Self) -> bool {
-        let shape = |raw: &Self| {
-            let incompat = raw.incompat().difference(Incompat::RECOVER);
-            let numbers = [raw.inodes_count, raw.log_block_size, raw.log_cluster_size];
-            let per_group = [raw.blocks_per_group, raw.inodes_per_group, raw.first_data_block];
-            let small = [raw.inode_size.get(), raw.desc_size.get(), raw.reserved_gdt_blocks.get()];
-            let seeds = (raw.uuid, raw.hash_seed, raw.checksum_seed);
-            (incompat, raw.blocks_count(), numbers, per_group, small, seeds, raw.journal_inum)
-        };
-        shape(self) == shape(other)
+    /// Whether both say the same but for what changes while a volume is in use, and for its names.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let mut same = self.clone();
+        let (mine, its) = (self.compat(), other.compat());
+        same.feature_compat = ((mine - Compat::EXT_ATTR) | (its & Compat::EXT_ATTR)).bits().into();
+        let (mine, its) = (self.incompat(), other.incompat());
+        same.feature_incompat =
+            ((mine - Incompat::RECOVER) | (its & Incompat::RECOVER)).bits().into();
+        let (mine, its) = (self.ro_compat(), other.ro_compat());
+        let may_differ = RoCompat::LARGE_FILE | RoCompat::ORPHAN_PRESENT;
+        same.feature_ro_compat = ((mine - may_differ) | (its & may_differ)).bits().into();
+        macro_rules! take {
+            ($($field:ident)*) => { $(same.$field = other.$field;)* };
+        }
+        take!(free_blocks_count_lo free_blocks_count_hi free_inodes_count mtime mtime_hi);
+        take!(wtime wtime_hi);
+        take!(mnt_count state lastcheck lastcheck_hi block_group_nr volume_name last_mounted);
+        take!(last_orphan kbytes_written overhead_clusters lpf_ino jnl_backup_type jnl_blocks);
+        take!(error_count first_error_time first_error_time_hi first_error_ino first_error_block);
+        take!(first_error_func first_error_line first_error_errcode last_error_time);
+        take!(last_error_time_hi last_error_ino last_error_line last_error_block last_error_func);
+        take!(last_error_errcode checksum);
+        same.as_bytes() == other.as_bytes()
     }
 
     /// Notes that corruption was met at `now`, in seconds since 1970.

@@ -47,10 +47,10 @@ pub(crate) fn valid_superblock(queue: &BlockQueue) -> Result<Superblock> {
     }
 }
 
-/// The superblock, if it may be `raw` only because a cut has torn a write of it: what changes is in
-/// the first of its two sectors and the checksum in the second. What does not change must be as in
-/// the backup of the next group, if there is one. The volume was in use then, so its log has to be
-/// replayed; the next write of the superblock is whole.
+/// The superblock, if it may be `raw` because a cut has torn a write of it: what changes is in the
+/// first of its two sectors and the checksum in the second. All else must be as in the backup in
+/// the second group. The volume was in use then, so its log has to be replayed; the next write of
+/// the superblock is whole.
 fn torn_superblock(queue: &BlockQueue, mut raw: RawSuperblock) -> Result<Option<Superblock>> {
     if raw.compat().contains(Compat::HAS_JOURNAL) {
         raw.feature_incompat = (raw.incompat() | Incompat::RECOVER).bits().into();
@@ -58,20 +58,16 @@ fn torn_superblock(queue: &BlockQueue, mut raw: RawSuperblock) -> Result<Option<
     raw.state = (raw.state.get() & !STATE_CLEAN).into();
     raw.seal();
     let Ok(sb) = Superblock::parse(raw, 0) else { return Ok(None) };
-    if sb.groups > 1 && sb.ro_compat.contains(RoCompat::SPARSE_SUPER) {
-        let first = u64::from(sb.raw.first_data_block.get()) + u64::from(sb.blocks_per_group);
-        let (each, size) = (drive::BLOCK_SIZE as u64, u64::from(sb.block_size));
-        let (lba, byte) = (first * size / each, (first * size % each) as usize);
-        if lba >= queue.identify().blocks {
-            return Ok(None);
-        }
-        let block = queue.read_block(lba)?;
-        let backup = RawSuperblock::read_from_prefix(&block[byte..]).ok().map(|(raw, _)| raw);
-        let is_good = |raw: &RawSuperblock| raw.checksum.get() == raw.right_checksum();
-        let backup = backup.filter(is_good).filter(|backup| backup.has_shape_of(&sb.raw));
-        return Ok(backup.map(|_| sb));
+    let first = u64::from(sb.raw.first_data_block.get()) + u64::from(sb.blocks_per_group);
+    let (each, size) = (drive::BLOCK_SIZE as u64, u64::from(sb.block_size));
+    let (lba, byte) = (first * size / each, (first * size % each) as usize);
+    if sb.groups == 1 || lba >= queue.identify().blocks {
+        return Ok(None);
     }
-    Ok(Some(sb))
+    let block = queue.read_block(lba)?;
+    let Ok((backup, _)) = RawSuperblock::read_from_prefix(&block[byte..]) else { return Ok(None) };
+    let is_sound = backup.checksum.get() == backup.right_checksum();
+    Ok((is_sound && backup.agrees_with(&sb.raw)).then_some(sb))
 }
 
 /// The volume on a drive, which has no feature that is unknown here. `cache` is in bytes.

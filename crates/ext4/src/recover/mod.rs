@@ -68,11 +68,15 @@ fn replay(drive: &Arc<dyn Drive>) -> Result<Recovery> {
 /// what is sound of its transactions goes home, as e2fsck does with its own, and records are lost.
 /// Fails and changes nothing if e2fsck knows the journal.
 pub(crate) fn salvage(drive: &Arc<dyn Drive>) -> kind::Result<Repaired> {
-    if !with_log(drive, |log| Ok(log.superblock().is_ours()))? {
+    if !has_our_log(drive)? {
         return Err(Error::usage("ext4 is repaired with e2fsck; nothing was changed").into());
     }
     let (recovery, note) = match run(drive).map_err(kind::Error::from) {
         Ok(recovery) => (recovery, "the journal was replayed".to_owned()),
+        // It was the rest of the volume that ended it.
+        Err(error) if error.is_corruption() && !has_our_log(drive)? => {
+            (Recovery::default(), "the journal was replayed".to_owned())
+        }
         Err(error) if error.is_corruption() => {
             let done = with_log(drive, |log| Ok(recover(log, Strictness::Lenient)?))?;
             let count = done.transactions;
@@ -87,6 +91,10 @@ pub(crate) fn salvage(drive: &Arc<dyn Drive>) -> kind::Result<Repaired> {
     })?;
     let notes = vec![format!("{note}; now it is for e2fsck -f")];
     Ok(Repaired { changed: true, notes, recovery, ..Repaired::default() })
+}
+
+fn has_our_log(drive: &Arc<dyn Drive>) -> Result<bool> {
+    with_log(drive, |log| Ok(log.superblock().is_ours()))
 }
 
 /// Opens the journal of the volume on `drive`.

@@ -8,7 +8,7 @@ use drive::{Fault, FaultOn, Status};
 use ext4::{Ext4, Format, MountOptions};
 use vfs::kind::Format as _;
 use vfs::path::read_to_vec;
-use vfs::{Creator, Errno, FileSystem, Ino, SetAttr};
+use vfs::{Creator, Errno, FallocateMode, FileSystem, Ino, SetAttr};
 
 use crate::harness::{Image, debugfs, tool};
 
@@ -88,34 +88,52 @@ fn the_superblock_says_that_something_is_corrupt() {
 fn corruption_met_by_an_fsync_ends_it() {
     for policy in ["jbd2", "ijournal", "grouped", "zjournal", "zgrouped", "none"] {
         let image = image_of_files();
-        let said = debugfs(&image, &["show_super_stats"]);
-        let bitmap = said.split("block bitmap at ").nth(1).and_then(|rest| rest.split(',').next());
-        let bitmap: u64 = bitmap.and_then(|block| block.parse().ok()).expect("a block bitmap");
-        let file = File::options().write(true).open(image.name()).unwrap();
-        file.write_all_at(&[0x5a], bitmap * 4096 + 2000).unwrap();
+        spoil_bitmap(&image);
         let fs = image.mount_with(&format!("journal={policy}"));
         let ino = fs.lookup(fs.root(), &name(1)).unwrap().ino;
         fs.write(ino, 1 << 20, &[2; 4096]).unwrap();
         assert_eq!(fs.fsync(ino, false).unwrap_err().errno(), Errno::BADMSG, "{policy}");
         assert_eq!(fs.sync().unwrap_err().errno(), Errno::BADMSG, "{policy}");
         drop(fs);
-        let fs = image.mount();
-        fs.unmount().unwrap();
+        assert_says_errors(&image, policy);
+        // Nor does it take an fsync.
+        let image = image_of_files();
+        spoil_bitmap(&image);
+        let fs = image.mount_with(&format!("journal={policy},errors=remount-ro"));
+        fs.write(ino, 1 << 20, &[2; 4096]).unwrap();
+        assert_eq!(fs.unmount().unwrap_err().errno(), Errno::BADMSG, "{policy}");
         drop(fs);
-        let out = tool("dumpe2fs", &["-h", image.name()]);
-        let said = String::from_utf8_lossy(&out.stdout);
-        assert!(said.contains("with errors"), "{policy}: {said}");
+        assert_says_errors(&image, policy);
     }
+}
+
+/// Of the only group.
+fn spoil_bitmap(image: &Image) {
+    let said = debugfs(image, &["show_super_stats"]);
+    let bitmap = said.split("block bitmap at ").nth(1).and_then(|rest| rest.split(',').next());
+    let bitmap: u64 = bitmap.and_then(|block| block.parse().ok()).expect("a block bitmap");
+    let file = File::options().write(true).open(image.name()).unwrap();
+    file.write_all_at(&[0x5a], bitmap * 4096 + 2000).unwrap();
+}
+
+/// Once its journal has been replayed.
+fn assert_says_errors(image: &Image, when: &str) {
+    image.mount().unmount().unwrap();
+    let out = tool("dumpe2fs", &["-h", image.name()]);
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(said.contains("with errors"), "{when}: {said}");
 }
 
 /// Every call heeds what it meets.
 #[test]
 fn any_call_that_meets_corruption_ends_writing() {
     type Call = fn(&Ext4, Ino) -> vfs::Result<()>;
-    let calls: [(&str, Call); 4] = [
+    let calls: [(&str, Call); 6] = [
         ("read", |fs, ino| fs.read(ino, 0, &mut [0; 100]).map(drop)),
         ("write", |fs, ino| fs.write(ino, 5000, &[2; 100]).map(drop)),
         ("direct read", |fs, ino| fs.read_direct(ino, 0, &mut [0; 4096]).map(drop)),
+        ("direct read of a sector", |fs, ino| fs.read_direct(ino, 0, &mut [0; 512]).map(drop)),
+        ("fallocate", |fs, ino| fs.fallocate(ino, FallocateMode::empty(), 0, 1 << 20)),
         ("truncate", |fs, ino| {
             fs.setattr(ino, &SetAttr { size: Some(1 << 20), ..SetAttr::default() })?;
             fs.fsync(ino, false)

@@ -230,3 +230,31 @@ fn a_write_during_a_long_truncation_reads_zeroes_in_front() {
     let left = Machine::simulated(&profile, 1).run(cut_and_write).unwrap();
     assert_eq!(left, 0, "bytes that were cut off");
 }
+
+/// The same where contents are in the log, whose blocks are revoked one by one.
+#[test]
+fn a_write_during_a_long_truncation_of_logged_contents_reads_zeroes_in_front() {
+    const PAGES: u64 = 2000;
+    let drive: Arc<dyn Drive> = drive::ram(32 << 10);
+    Format.make(&drive).unwrap();
+    let fs = Arc::new(Ext4::mount(drive, &"data=journal".parse().unwrap()).unwrap());
+    for round in 0..50 {
+        let ino = create(&*fs, b"file");
+        fs.write(ino, 0, &vec![1; (PAGES * PAGE) as usize]).unwrap();
+        fs.fsync(ino, false).unwrap();
+        let cutter = {
+            let fs = fs.clone();
+            cores::spawn("cutter", None, move || {
+                fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+            })
+        };
+        while fs.getattr(ino).unwrap().size > 0 {
+            std::hint::spin_loop();
+        }
+        fs.write(ino, PAGES * PAGE, b"behind").unwrap();
+        let front = path::read_to_vec(&*fs, ino).unwrap();
+        cutter.join();
+        assert!(front[..(PAGES * PAGE) as usize].iter().all(|byte| *byte == 0), "round {round}");
+        fs.unlink(fs.root(), b"file").unwrap();
+    }
+}

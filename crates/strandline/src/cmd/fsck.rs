@@ -197,7 +197,7 @@ impl Fsck {
         } else {
             self.check(format, &opened, answer, &mut done).map_err(about(&image))?;
         }
-        opened.close();
+        opened.close()?;
         let code = done.code();
         let code = match code {
             CORRECTED if self.as_e2fsck && done.repair.is_none() => 0,
@@ -358,7 +358,7 @@ fn put_back(log: &Path, image: &Path, devices: &Devices) -> Outcome {
         open_volume(image, devices, Access::Write, Timing::Instant).map_err(operational)?;
     let done = undo(&opened.drive, file)
         .map_err(|error| operational(format!("{}: {error}", log.display())))?;
-    opened.close();
+    opened.close()?;
     let (blocks, zones) = (counted(done.blocks, "block"), counted(done.zones, "zone"));
     out::line(format!("Info: put back {blocks} and {zones}"))?;
     Ok(0)

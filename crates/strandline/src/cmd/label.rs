@@ -52,7 +52,7 @@ impl Label {
         });
         let told = done.map_err(Failure::on(self.image.display()))?;
         if self.label.is_some() {
-            opened.close();
+            opened.close()?;
         }
         let digits: Vec<String> = told.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
         let groups = [0..4, 4..6, 6..8, 8..10, 10..16].map(|range| digits[range].concat());

@@ -72,7 +72,7 @@ impl Resize {
         let format = self.kind.of(&opened.drive).map_err(Failure::on(self.image.display()))?;
         only_f2fs(&self.image, format, "resize2fs resizes ext4")?;
         let done = resize(&opened.drive, &options);
-        opened.close();
+        opened.close()?;
         let report = done.map_err(Failure::on(self.image.display()))?;
         let sectors = |blocks: u64| blocks.saturating_mul(drive::BLOCK_SIZE as u64 / SECTOR);
         let resized = Resized {

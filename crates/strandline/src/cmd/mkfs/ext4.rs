@@ -155,7 +155,7 @@ impl Mkfs {
             message: format!("{}: {error}", self.image.display()),
             code: PROBLEM,
         })?;
-        opened.close();
+        opened.close()?;
         let made = self.made(&report);
         if self.json {
             out::json(&made)?;

@@ -172,7 +172,7 @@ impl Mkfs {
         let filled = match &self.from {
             Some(from) => Some(self.fill(&host, from, opened, &options)?),
             None => {
-                opened.close();
+                opened.close()?;
                 None
             }
         };

@@ -79,7 +79,7 @@ impl Mkfs {
         })?;
         make(&*memory, &options).map_err(Failure::on(&name))?;
         let made = Made { image: name, label: self.label, bytes: memory.info().bytes };
-        opened.close();
+        opened.close()?;
         if self.json {
             out::json(&made)?;
         } else if !self.quiet {
