@@ -72,6 +72,12 @@ impl Room {
         Err(Error::NoSpace)
     }
 
+    /// Promises `blocks` blocks to a call that is about to take them.
+    pub(crate) fn promise_to_call(&self, blocks: u64) -> Result<Promise<'_>> {
+        self.promise(blocks)?;
+        Ok(Promise { room: self, left: blocks })
+    }
+
     /// Promises `pages` blocks to pages that have just lost theirs.
     pub(crate) fn promise_freed(&self, pages: u64) {
         if pages > 0 {
@@ -94,6 +100,29 @@ impl Room {
     /// Blocks belong to no file any more.
     pub(crate) fn freed(&self, blocks: u64) {
         self.free.fetch_add(blocks);
+    }
+}
+
+/// What a call has been promised, and not taken yet. The rest goes back when it ends.
+pub(crate) struct Promise<'a> {
+    room: &'a Room,
+    left: u64,
+}
+
+impl Promise<'_> {
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// An operation has taken `blocks` of them, and released their promise ([`Room::release`]).
+    pub(crate) fn taken(&mut self, blocks: u64) {
+        self.left -= blocks.min(self.left);
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.room.release(self.left);
     }
 }
 

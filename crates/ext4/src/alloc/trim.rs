@@ -60,9 +60,7 @@ impl Engine {
     fn trim_piece(&self, group: Group, bits: Range<u32>) -> Result<u64> {
         let count = u64::from(bits.end - bits.start);
         // First a promise: dirty pages that are written back meanwhile must find their blocks.
-        if self.room.promise(count).is_err() {
-            return Ok(0);
-        }
+        let Ok(_promise) = self.room.promise_to_call(count) else { return Ok(0) };
         let done = match self.groups.take_if_free(group, bits.clone()) {
             true => {
                 let start = self.sb.group_start(group) + u64::from(bits.start);
@@ -73,7 +71,6 @@ impl Engine {
             }
             false => Ok(0),
         };
-        self.room.release(count);
         Ok(done?)
     }
 }

@@ -153,6 +153,8 @@ impl Draft<'_, '_> {
             None => None,
         };
         let goal = goal.map_or_else(|| self.goal(ino), Ok)?;
+        // The kernel's replay of a name does not count the block that it adds for it.
+        self.note_more();
         let at = self.take_blocks(goal, 1)?.start;
         self.count_blocks(ino, 1)?;
         self.insert_extent(ino, Extent { block: index, len: 1, start: at, unwritten: false })?;

@@ -10,9 +10,9 @@ use drive::BLOCK_SIZE;
 use vfs::inode::Turn;
 use vfs::{Errno, FallocateMode, FileKind, InodeFlags, file};
 
+use crate::alloc::room::Promise;
 use crate::error::{Error, Result};
 use crate::file::map::{FileMap, count_dirty, count_lacking, file_block};
-use crate::inode::cached::Shard;
 use crate::inode::map::{self, Mapped};
 use crate::mount::draft::{Draft, Pages};
 use crate::mount::engine::Engine;
@@ -148,11 +148,15 @@ impl Engine {
     fn preallocate(&self, ino: Ino, bytes: Range<u64>, grown: Option<u64>) -> Result<()> {
         let size = u64::from(self.sb.block_size);
         let blocks = bytes.start / size..bytes.end.div_ceil(size);
-        self.check_free(ino, blocks.clone())?;
+        let mut promise = self.promise_holes(ino, blocks.clone())?;
         let mut from = blocks.start;
         while from < blocks.end {
-            from =
-                self.change(&[ino.into()], ROOM, |draft| draft.allocate(ino, from..blocks.end))?;
+            let step = self.change(&[ino.into()], ROOM, |draft| {
+                draft.allocate(ino, from..blocks.end, promise.left())
+            });
+            let (to, taken) = step?;
+            promise.taken(taken);
+            from = to;
         }
         match grown {
             Some(size) => self.with_map(ino, |map| map.grow_to(size)),
@@ -160,11 +164,13 @@ impl Engine {
         }
     }
 
-    /// Fails if there are more holes among `blocks` than free blocks.
-    fn check_free(&self, ino: Ino, blocks: Range<u64>) -> Result<()> {
-        let count = |shard: &Shard| count_lacking(self, shard, ino, blocks.clone());
-        let holes = self.look(ino.into(), count)?;
-        if holes <= self.room.left_for_caller() { Ok(()) } else { Err(Error::NoSpace) }
+    /// Promises blocks to the holes among `blocks`, so that neither another call nor a write takes
+    /// them. Fails if there are not as many.
+    fn promise_holes(&self, ino: Ino, blocks: Range<u64>) -> Result<Promise<'_>> {
+        self.look(ino.into(), |shard| {
+            let holes = count_lacking(self, shard, ino, blocks.clone())?;
+            Ok(self.room.promise_to_call(holes)?)
+        })
     }
 
     /// Removes `bytes` of a file of `size` bytes and closes the gap, or inserts a hole there.
@@ -259,9 +265,9 @@ impl Draft<'_, '_> {
     }
 
     /// Gives unwritten blocks to the first holes of `blocks`. Returns the block up to which there
-    /// are none.
-    fn allocate(&mut self, ino: Ino, blocks: Range<u64>) -> Step<u64> {
-        let mut at = blocks.start;
+    /// are none, and how many of the `promised` blocks that took.
+    fn allocate(&mut self, ino: Ino, blocks: Range<u64>, promised: u64) -> Step<(u64, u64)> {
+        let (mut at, mut taken_promised) = (blocks.start, 0);
         for _ in 0..EXTENTS_MAX {
             if at >= blocks.end {
                 break;
@@ -290,9 +296,11 @@ impl Draft<'_, '_> {
             // Dirty pages among them have what they were promised.
             let dirty = count_dirty(self.volume(), self.shard(ino)?, ino, new.range());
             self.change_pages(Pages::Written { ino, pages: Vec::new(), promised: dirty });
+            taken_promised += u64::from(len) - dirty;
             at = new.end();
         }
-        Ok(at.min(blocks.end))
+        self.changes.promised = taken_promised.min(promised);
+        Ok((at.min(blocks.end), self.changes.promised))
     }
 
     /// Moves what the file has behind `blocks` to where these begin, or what it has from there on

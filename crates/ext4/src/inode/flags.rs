@@ -80,11 +80,6 @@ impl Inode {
     pub(crate) fn protection(&self) -> InodeFlags {
         common(self.raw.flags())
     }
-
-    /// Whether names in the directory must be durable before a call returns (`IS_DIRSYNC`).
-    pub(crate) fn is_dirsync(&self) -> bool {
-        self.protection().intersects(InodeFlags::SYNC | InodeFlags::DIRSYNC)
-    }
 }
 
 impl Engine {
@@ -124,6 +119,10 @@ impl Engine {
             let old = inode.raw.flags();
             if masked(inode.kind(), wanted) != wanted || (old & FIXED) != fixed {
                 return Err(Errno::OPNOTSUPP.into());
+            }
+            // As long as it is immutable (`ext4_ioctl_check_immutable`).
+            if (old & wanted).contains(Flags::IMMUTABLE) && (old & MODIFIABLE) != wanted {
+                return Err(Errno::PERM.into());
             }
             inode.raw.flags = ((old - MODIFIABLE) | wanted).bits().into();
             inode.raw.set_ctime(now);

@@ -97,6 +97,7 @@ impl Changes<'_> {
         for blocks in taken.chain(std::mem::take(&mut self.adopted)) {
             engine.use_blocks(handle, blocks);
         }
+        engine.room.release(self.promised);
         for blocks in std::mem::take(&mut self.freed) {
             engine.free_blocks(handle, blocks);
         }

@@ -1,13 +1,14 @@
 //! What a mounted ext4 answers to POSIX.
 
 use vfs::{
-    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, NewInode, RenameFlags, Seek,
-    SetAttr, StatFs, XattrMode,
+    Attr, DirEntry, Errno, FallocateMode, FileKind, FileSystem, Ino, InodeFlags, NewInode,
+    RenameFlags, Seek, SetAttr, StatFs, XattrMode,
 };
 
 use crate::dir::entries;
 use crate::dir::list::{Listed, emit_all, list};
 use crate::error::Result;
+use crate::inode::cached::Cached;
 use crate::inode::symlink::target;
 use crate::mount::draft::ino as narrow;
 use crate::mount::engine::Engine;
@@ -61,11 +62,22 @@ impl Ext4 {
 
     /// Makes a change of a directory's names durable, if its flags say so (`IS_DIRSYNC`).
     fn names_changed(&self, dir: Ino) -> vfs::Result<()> {
-        let number = narrow(dir)?;
+        self.commit_if(dir, InodeFlags::SYNC | InodeFlags::DIRSYNC)
+    }
+
+    /// Makes a change of an inode durable, if its flags say so (`IS_SYNC`).
+    pub(super) fn inode_changed(&self, ino: Ino) -> vfs::Result<()> {
+        self.commit_if(ino, InodeFlags::SYNC)
+    }
+
+    /// Makes the last change of an inode with any of these flags durable.
+    fn commit_if(&self, ino: Ino, flags: InodeFlags) -> vfs::Result<()> {
+        let number = narrow(ino)?;
         let changed = {
-            let shard = self.engine.inodes.look(dir);
+            let shard = self.engine.inodes.look(ino);
             let cached = shard.inodes.get(&number);
-            cached.filter(|cached| cached.inode.is_dirsync()).map(|cached| cached.id)
+            let asks = |cached: &&Cached| cached.inode.protection().intersects(flags);
+            cached.filter(asks).map(|cached| cached.id)
         };
         match changed {
             Some(id) => Ok(self.engine.commit_inode(number, id)?),
@@ -118,16 +130,17 @@ impl FileSystem for Ext4 {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr> {
-        let ino = narrow(ino)?;
+        let number = narrow(ino)?;
         if let Some(size) = set.size {
-            self.engine.set_size(ino, size, set)?;
+            self.engine.set_size(number, size, set)?;
+            self.inode_changed(ino)?;
         }
         let SetAttr { size, perm, uid, gid, atime, mtime, ctime } = *set;
         let others = perm.is_some() || uid.is_some() || gid.is_some() || ctime.is_some();
         if others || atime.is_some() || mtime.is_some() || size.is_none() {
-            self.engine.set_attr(ino, set)?;
+            self.engine.set_attr(number, set)?;
         }
-        Ok(self.engine.attr(ino)?)
+        Ok(self.engine.attr(number)?)
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: &NewInode<'_>) -> vfs::Result<Attr> {
@@ -254,7 +267,8 @@ impl FileSystem for Ext4 {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> vfs::Result<()> {
-        Ok(self.engine.set_xattr(narrow(ino)?, name, Some(value), mode)?)
+        self.engine.set_xattr(narrow(ino)?, name, Some(value), mode)?;
+        self.inode_changed(ino)
     }
 
     fn listxattr(&self, ino: Ino) -> vfs::Result<Vec<Vec<u8>>> {
@@ -262,7 +276,8 @@ impl FileSystem for Ext4 {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.engine.set_xattr(narrow(ino)?, name, None, XattrMode::Set)?)
+        self.engine.set_xattr(narrow(ino)?, name, None, XattrMode::Set)?;
+        self.inode_changed(ino)
     }
 
     fn statfs(&self) -> vfs::Result<StatFs> {

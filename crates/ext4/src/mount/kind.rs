@@ -274,7 +274,8 @@ impl kind::Volume for Ext4 {
     }
 
     fn set_flags(&self, ino: Ino, flags: u32) -> vfs::Result<()> {
-        Ok(self.engine.set_flags(narrow(ino)?, flags)?)
+        self.engine.set_flags(narrow(ino)?, flags)?;
+        self.inode_changed(ino)
     }
 
     fn project(&self, ino: Ino) -> vfs::Result<u32> {

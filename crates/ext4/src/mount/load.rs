@@ -43,11 +43,12 @@ fn check_writable(sb: &Superblock) -> Result<()> {
         )));
     }
     let needed = Incompat::EXTENTS | Incompat::FILETYPE;
-    if !sb.incompat.contains(needed) || !sb.compat.contains(Compat::HAS_JOURNAL) {
-        let what = "writing without extent, filetype or has_journal; mount it -o ro";
-        return Err(Error::unsupported(what));
+    let missing = (needed - sb.incompat).names().chain((Compat::HAS_JOURNAL - sb.compat).names());
+    let missing: Vec<String> = missing.collect();
+    if missing.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::unsupported(format!("writing without {}; mount it -o ro", missing.join(", "))))
 }
 
 /// Replays the log and reads what a mount needs.

@@ -309,6 +309,9 @@ impl Superblock {
             ensure(kind == CHECKSUM_CRC32C, "superblock.s_checksum_type", at, kind, "1")?;
             compare("superblock.s_checksum", at, raw.checksum.get(), raw.right_checksum())?;
         }
+        if raw.incompat().contains(Incompat::JOURNAL_DEV) {
+            return Err(Error::unsupported("a journal of other volumes (journal_dev)"));
+        }
         let block_size = block_size(&raw, at)?;
         let (inode_size, first_ino) = inode_size(&raw, block_size, at)?;
         let desc_size = desc_size(&raw, at)?;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
+use ext4::Ext4;
 use vfs::acl::{self, Acl, Entry, Tag};
 use vfs::kind::Volume;
 use vfs::{Creator, Errno, FileSystem, Ino, InodeFlags, RenameFlags, SetAttr, XattrMode, path};
@@ -45,6 +46,8 @@ fn flags_forbid_what_they_say() {
     ] {
         assert_eq!(got, Some(Errno::PERM), "{what} of an immutable file");
     }
+    fs.set_flags(ino, EXTENTS | IMMUTABLE).unwrap();
+    assert_eq!(errno(fs.set_flags(ino, EXTENTS | IMMUTABLE | NOATIME)), Some(Errno::PERM));
     fs.set_flags(ino, EXTENTS | APPEND).unwrap();
     fs.write(ino, 0, b"abcde").unwrap();
     let cut = SetAttr { size: Some(1), ..SetAttr::default() };
@@ -102,6 +105,41 @@ fn what_is_sync_is_durable_without_an_fsync() {
     fs.unmount().unwrap();
     drop(fs);
     image.assert_clean("after the cut");
+}
+
+#[test]
+fn changes_of_a_sync_inode_are_durable_without_an_fsync() {
+    const SYNC: u32 = EXTENTS | InodeFlags::SYNC.bits();
+    let cut = SetAttr { size: Some(3), ..SetAttr::default() };
+    type Change<'a> = &'a dyn Fn(&Ext4, Ino);
+    let changes: [Change<'_>; 4] = [
+        &|fs, ino| assert_eq!(fs.setattr(ino, &cut).unwrap().size, 3),
+        &|fs, ino| fs.setxattr(ino, b"user.a", b"c", XattrMode::Set).unwrap(),
+        &|fs, ino| fs.removexattr(ino, b"user.a").unwrap(),
+        &|fs, ino| fs.set_flags(ino, SYNC | NOATIME).unwrap(),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let image = Image::new(16);
+        let state = |fs: &Ext4| {
+            let ino = fs.lookup(fs.root(), b"file").unwrap().ino;
+            (
+                fs.getattr(ino).unwrap().size,
+                fs.flags(ino).unwrap(),
+                fs.getxattr(ino, b"user.a").ok(),
+            )
+        };
+        let fs = image.mount();
+        let ino = create(&fs, b"file");
+        fs.write(ino, 0, b"durable").unwrap();
+        fs.setxattr(ino, b"user.a", b"b", XattrMode::Set).unwrap();
+        fs.set_flags(ino, SYNC).unwrap();
+        fs.sync().unwrap();
+        change(&fs, ino);
+        let right = state(&fs);
+        // No unmount: the power fails.
+        drop(fs);
+        assert_eq!(state(&image.mount()), right, "change {number}");
+    }
 }
 
 #[test]

@@ -198,6 +198,29 @@ fn what_cannot_be_said_is_committed() {
     image.assert_clean("unmounted");
 }
 
+/// The kernel's replay would add the block, and not count it in the directory.
+#[test]
+fn a_directory_that_grows_is_committed() {
+    let image = Image::with_features(64, "fast_commit");
+    let fs = begun(&image, "journal=fast");
+    let state = || (fs.getattr(fs.root()).unwrap().size, status(&fs, "journal/commits"));
+    let (mut grown, mut others) = (0, 0);
+    for n in 0..60 {
+        let (size, commits) = state();
+        let file = create(&fs, format!("{n:0>255}").as_bytes());
+        fs.fsync(file, false).unwrap();
+        let (size_now, commits_now) = state();
+        match size_now > size {
+            true => {
+                assert_eq!(commits_now, commits + 1, "{n}: {size_now} bytes");
+                grown += 1;
+            }
+            false => others += commits_now - commits,
+        }
+    }
+    assert!(grown > 2 && others < 10, "it grew {grown} times, with {others} other commits");
+}
+
 /// The kernel's replay would give the new file the attributes of the old one.
 #[test]
 fn a_file_in_the_place_of_one_with_attributes_is_committed() {

@@ -95,11 +95,17 @@ impl OnTheWay {
         taken
     }
 
-    /// Keeps stores to the same word from coming after `durable`, which they came before.
-    pub(super) fn supersede(&mut self, durable: &Store) {
+    /// Keeps stores to the same words from coming after `durable` ones, which they came before.
+    /// Those are in the order of their numbers.
+    pub(super) fn supersede(&mut self, durable: &[Store]) {
+        if self.is_empty() {
+            return;
+        }
+        let newest: BTreeMap<u64, u64> =
+            durable.iter().map(|store| (store.at, store.number)).collect();
         let queued = self.queues.values_mut().flat_map(|queue| &mut queue.stores);
         for store in queued.chain(&mut self.streams) {
-            store.dead |= store.at == durable.at && store.number < durable.number;
+            store.dead |= newest.get(&store.at).is_some_and(|newest| store.number < *newest);
         }
     }
 

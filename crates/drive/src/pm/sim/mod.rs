@@ -190,9 +190,7 @@ impl Inner {
         for store in stores.iter().filter(|store| !store.dead) {
             self.durable.set(store.at, store.word);
         }
-        for store in &stores {
-            self.way.supersede(store);
-        }
+        self.way.supersede(&stores);
     }
 
     fn pending(&self) -> Pending {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vfs::kind::Volume;
-use vfs::{Creator, FallocateMode, Ino, SetAttr};
+use vfs::{Creator, Errno, FallocateMode, Ino, SetAttr};
 
 use super::volumes::{Mounted, TIMES, Threads, holds, pages_of, said};
 use super::{Check, Structure, must, together};
@@ -184,6 +184,50 @@ pub(super) const SPACE: Structure = Structure {
         }
         let syncer = volume.clone();
         threads.push(Box::new(move || (0..TIMES).try_for_each(|_| said("sync", syncer.fs.sync()))));
+        together(threads)?;
+        volume.end()
+    },
+};
+
+pub(super) const PROMISED: Structure = Structure {
+    name: "promised",
+    about: "a file written while others preallocate all that is free: its fsync finds room",
+    injected: false,
+    zoned: false,
+    run: |stage| {
+        let volume = Mounted::new(stage, "")?;
+        let root = volume.fs.root();
+        let free = said("statfs", volume.fs.statfs())?;
+        let most = free.blocks_available * u64::from(free.block_size) / 10 * 9;
+        let mut threads: Threads = Vec::new();
+        for core in 0..2 {
+            let volume = volume.clone();
+            threads.push(Box::new(move || {
+                let file = volume.create(root, &format!("large {core}"))?;
+                for _ in 0..TIMES {
+                    match volume.fs.fallocate(file, FallocateMode::empty(), 0, most) {
+                        Err(error) if error.errno() != Errno::NOSPC => {
+                            return Err(format!("fallocate: {error}"));
+                        }
+                        Ok(()) | Err(_) => resize(&*volume.fs, file, 0)?,
+                    }
+                }
+                Ok(())
+            }));
+        }
+        let writer = volume.clone();
+        threads.push(Box::new(move || {
+            let file = writer.create(root, "file")?;
+            let page = [b'x'; PAGE as usize];
+            for _ in 0..TIMES {
+                let written = (0..64).map_while(|at| writer.fs.write(file, at * PAGE, &page).ok());
+                let pages = written.count();
+                let synced = writer.fs.fsync(file, false);
+                synced.map_err(|error| format!("{pages} pages were written; fsync: {error}"))?;
+                resize(&*writer.fs, file, 0)?;
+            }
+            Ok(())
+        }));
         together(threads)?;
         volume.end()
     },

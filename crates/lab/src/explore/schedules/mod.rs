@@ -59,7 +59,7 @@ pub struct Structure {
 }
 
 /// All of them.
-pub static ALL: [Structure; 25] = [
+pub static ALL: [Structure; 26] = [
     primitives::PERCORE,
     primitives::GATE,
     primitives::TURNS,
@@ -80,6 +80,7 @@ pub static ALL: [Structure; 25] = [
     contents::ZEROED,
     contents::GROWN,
     contents::SPACE,
+    contents::PROMISED,
     contents::ORPHANS,
     contents::REUSE,
     contents::FLUSHER,
