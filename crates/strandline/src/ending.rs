@@ -8,6 +8,7 @@
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 /// The request by which a server learns of a listener.
 pub(crate) const REQUEST: &str = "ending=";
@@ -33,6 +34,13 @@ impl Listener {
     /// What to ask the server for.
     pub(crate) fn request(&self) -> String {
         format!("{REQUEST}{}", self.name)
+    }
+
+    /// As [`Listener::heard`], waiting for it. The server may have died: not longer than a minute.
+    pub(crate) fn wait(&self) -> Option<Result<(), String>> {
+        self.socket.set_nonblocking(false).ok()?;
+        self.socket.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+        self.heard()
     }
 
     /// What the server has said: nothing, that all went well, or what was lost.
@@ -84,6 +92,8 @@ mod tests {
         speaker.say(Some("12 MiB"));
         assert_eq!(listener.heard(), Some(Err("12 MiB".into())));
         assert_eq!((silent.heard(), listener.heard()), (None, None));
+        speaker.say(None);
+        assert_eq!(listener.wait(), Some(Ok(())));
         assert!(Speaker::new("strandline-umount-nobody").is_err());
     }
 }

@@ -75,6 +75,7 @@ impl Server {
             self.fs.set_project(ino, wanted.projid).map_err(errno)?;
         }
         self.fs.set_flags(ino, new).map_err(errno)?;
+        self.device.forget_attributes(self.node(ino));
         reply.put(&IoctlOut::default());
         Ok(())
     }
@@ -88,6 +89,8 @@ impl Server {
         self.nodes.changed(ino);
         let folded = self.folds(ino);
         self.fs.set_flags(ino, flags).map_err(errno)?;
+        // The kernel does not know that the time of change is another.
+        self.device.forget_attributes(self.node(ino));
         if folded != (flags & CASEFOLD != 0) {
             self.nodes.refold(ino);
             // The directory is empty, but the kernel may know names that it does not have.

@@ -1,6 +1,6 @@
 //! Extended attributes, and the requests to [`super::Control`] that look like them.
 
-use vfs::XattrMode;
+use vfs::{XattrMode, acl};
 
 use super::{Done, Errno, Server, errno};
 use crate::abi::{
@@ -55,7 +55,9 @@ impl Server {
         };
         self.gains_attribute(ino, name);
         self.fs.setxattr(ino, name, value, mode).map_err(errno)?;
-        if args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 { self.drop_sgid(ino) } else { Ok(()) }
+        // The kernel asks for it with default lists, too, which leave the mode as it is.
+        let kills = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
+        if kills && name == acl::ACCESS { self.drop_sgid(ino) } else { Ok(()) }
     }
 
     /// Kernels before 5.12 send only half of the structure.

@@ -86,16 +86,26 @@ fn unmount(dir: &Path, how: How) -> Outcome {
     if died {
         return Err(failed("unmounted, but its server had died: only fsynced data is safe".into()));
     }
-    if waits
-        && !mounted.is_elsewhere()
-        && let Ok(image) = File::open(&mounted.image)
-    {
-        // The serving process holds a lock until everything is written; a caller that may not ask
-        // need not wait.
-        let _ = rustix::fs::flock(&image, FlockOperation::LockShared);
-        if let Some(Err(lost)) = listener.and_then(|listener| listener.heard()) {
-            return Err(failed(format!("unmounted, but not everything was written: {lost}")));
-        }
+    if !waits || mounted.is_elsewhere() {
+        return Ok(0);
     }
-    Ok(0)
+    let heard = match (File::open(&mounted.image), listener) {
+        (Ok(image), listener) => {
+            // The serving process holds a lock until everything is written.
+            let _ = rustix::fs::flock(&image, FlockOperation::LockShared);
+            listener.and_then(|listener| listener.heard())
+        }
+        // The image has another name now, or none.
+        (Err(_), Some(listener)) => Some(listener.wait().unwrap_or_else(|| {
+            Err("its image is not there any more, and its server does not answer".into())
+        })),
+        // A caller that may not ask need not wait.
+        (Err(_), None) => None,
+    };
+    match heard {
+        Some(Err(lost)) => {
+            Err(failed(format!("unmounted, but not everything was written: {lost}")))
+        }
+        Some(Ok(())) | None => Ok(0),
+    }
 }

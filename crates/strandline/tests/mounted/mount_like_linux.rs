@@ -105,6 +105,35 @@ fn an_access_control_list_that_changes_the_mode_changes_the_time_of_change() {
 }
 
 #[test]
+fn flags_that_are_set_change_the_time_of_change() {
+    for fs in ["ext4", "f2fs"] {
+        let rig = Rig::of(fs, Disk::Plain(64), &[]);
+        let path = rig.point().join("f");
+        fs::write(&path, "x").unwrap();
+        let before = fs::metadata(&path).unwrap();
+        cores::sleep(20_000_000);
+        run("chattr", &["+A"], &path);
+        let after = fs::metadata(&path).unwrap();
+        let time = |of: &fs::Metadata| (of.ctime(), of.ctime_nsec());
+        assert!(time(&after) > time(&before), "{fs}");
+    }
+}
+
+/// Only a list for access takes the group's bit of a caller that is not in the group.
+#[test]
+fn a_default_access_control_list_keeps_set_group_id() {
+    for (list, left) in [("-m", 0o775), ("-dm", 0o2775)] {
+        let rig = Rig::new(&[]);
+        let dir = rig.point().join("d");
+        fs::create_dir(&dir).unwrap();
+        chown(&dir, Some(1234), Some(777)).unwrap();
+        fs::set_permissions(&dir, Permissions::from_mode(0o2775)).unwrap();
+        as_user("", &format!("setfacl {list} u:0:rwx d"), &rig.point());
+        assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o7777, left, "{list}");
+    }
+}
+
+#[test]
 fn an_attribute_that_cannot_fit_is_too_big() {
     let rig = Rig::new(&[]);
     let path = rig.point().join("f");

@@ -106,6 +106,17 @@ fn umount_reports_what_nobody_synced() {
     assert_lost(&point, &log, "MiB not written");
 }
 
+/// The image has another name by then, so `umount` cannot wait for the lock on it.
+#[test]
+fn umount_reports_what_an_image_with_another_name_lost() {
+    let rig = Rig::empty();
+    let (host, log, point) = (SmallHost::new(&rig, &F2FS), rig.image(), rig.point());
+    mount(&host.image(), &point, &log);
+    fs::rename(host.image(), host.0.join("other")).unwrap();
+    fs::write(point.join("data"), vec![7; 40 << 20]).unwrap();
+    assert_lost(&point, &log, "MiB not written");
+}
+
 #[test]
 fn lost_power_is_reported() {
     let rig = Rig::zoned(&[]);
