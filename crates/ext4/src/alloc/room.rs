@@ -60,22 +60,27 @@ impl Room {
 
     /// Promises `pages` blocks. Fails if there are not as many for the caller.
     pub(crate) fn promise(&self, pages: u64) -> Result<()> {
-        if pages == 0 {
-            return Ok(());
-        }
-        let promised = self.promised.fetch_add(pages) + pages;
-        let kept = self.kept(promised) + self.reserve.kept_from_caller();
-        if self.free.load() >= kept {
-            return Ok(());
-        }
-        self.release(pages);
-        Err(Error::NoSpace)
+        self.promise_if(pages, |before| self.kept(before + pages))
     }
 
-    /// Promises `blocks` blocks to a call that is about to take them.
+    /// Promises `blocks` blocks to a call that is about to take them. Long runs need few nodes, so
+    /// it gets all that are [left](Self::left_for_caller).
     pub(crate) fn promise_to_call(&self, blocks: u64) -> Result<Promise<'_>> {
-        self.promise(blocks)?;
+        self.promise_if(blocks, |before| self.kept(before) + blocks)?;
         Ok(Promise { room: self, left: blocks })
+    }
+
+    /// Promises `blocks` blocks if as many are free as `kept` says of those promised before.
+    fn promise_if(&self, blocks: u64, kept: impl FnOnce(u64) -> u64) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let before = self.promised.fetch_add(blocks);
+        if self.free.load() >= kept(before) + self.reserve.kept_from_caller() {
+            return Ok(());
+        }
+        self.release(blocks);
+        Err(Error::NoSpace)
     }
 
     /// Promises `pages` blocks to pages that have just lost theirs.
@@ -144,6 +149,20 @@ mod tests {
         assert_eq!(room.left(), 6);
         room.freed(100);
         assert_eq!(room.left(), 106);
+    }
+
+    #[test]
+    fn a_call_gets_what_it_has_not_taken_until_it_ends() {
+        let room = Room::new(10_000, 10_000, RootReserve::default());
+        let all = room.left();
+        let mut promise = room.promise_to_call(all).unwrap();
+        assert!(room.promise_to_call(1).is_err() && room.promise(1).is_err());
+        room.allocated(100);
+        room.release(100);
+        promise.taken(100);
+        assert_eq!((promise.left(), room.promised()), (all - 100, all - 100));
+        drop(promise);
+        assert_eq!((room.left(), room.promised()), (all - 100, 0));
     }
 
     #[test]
