@@ -125,11 +125,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes a regular file; short only if it failed on the way.
+    /// Writes a regular file; short only if it failed on the way, or if no file is as long
+    /// (`generic_write_checks`).
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.sb.size_max()) {
+        let room = self.sb.size_max().saturating_sub(offset);
+        if room == 0 && !data.is_empty() {
             return Err(Errno::FBIG.into());
         }
+        let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
         // Not again before the end: it could evict what has just been fetched.
         self.make_room();
         let (mut done, mut old_size) = (0, u64::MAX);
