@@ -75,19 +75,21 @@ const LASTING: CpFlags = CpFlags::LARGE_NAT_BITMAP
 impl Engine {
     /// Whether the next checkpoint would differ from the last one in more than its version.
     pub(crate) fn has_changed(&mut self) -> bool {
-        self.inodes.nodes().changed() > 0
+        self.notes_corruption
+            || self.inodes.nodes().changed() > 0
             || self.nat.get_mut().dirty_count() > 0
             || !self.segments.get_mut().dirty().is_empty()
             || !self.since_checkpoint.is_empty()
             || self.quotas.changed() > 0
     }
 
-    /// Makes everything durable and marks the volume clean.
+    /// Makes everything durable and marks the volume clean. Fails with the first error; one of a
+    /// file keeps nothing else from the drive.
     pub(crate) fn leave(&mut self) -> Result<()> {
-        self.abort_all_atomic()?;
-        self.write_back_all()?;
-        self.write_checkpoint(Reason::Umount)?;
-        self.flush()
+        let aborted = self.abort_all_atomic();
+        let written = aborted.and(self.write_back_all());
+        let marked = self.write_checkpoint(Reason::Umount).and_then(|()| self.flush());
+        written.and(marked)
     }
 
     /// Makes everything stable that the drive has completed, unless mounted `nobarrier`.
@@ -124,7 +126,12 @@ impl Engine {
                 // the checkpoint only lacked room or could not read something.
                 set.submit(self.io.writer());
                 let written = set.wait(self.io.queue()).map_err(Error::from);
-                written.and(Err(error)).inspect_err(|error| self.stop(error))
+                written.and(Err(error)).inspect_err(|error| match error {
+                    // Of the tables, a quota file or a directory, without which no checkpoint can
+                    // be written, whatever happens to a file.
+                    Error::Corrupt(_) => self.halt(error),
+                    _ => self.stop(error),
+                })
             }
         }
     }
@@ -210,6 +217,7 @@ impl Engine {
         flags.set(CpFlags::NAT_BITS, bits_at.is_some() && self.nat.get_mut().bits().is_some());
         let next = &mut self.checkpoint;
         next.version = next.version.wrapping_add(1);
+        self.notes_corruption = false;
         next.flags = flags;
         // After an unmount another driver may write. A mount begins with a checkpoint of its own.
         next.ours = !umount;

@@ -154,7 +154,7 @@ impl Logs {
     ///
     /// When the segment is full the log moves on at once, so that [`Logs::next_addr`] is always
     /// where the next block will really be: roll-forward's chain consists of these addresses. If
-    /// there is no room to move on, nothing changes.
+    /// this fails, nothing changes.
     pub(crate) fn allocate(
         &mut self,
         segments: &mut Segments,
@@ -164,6 +164,9 @@ impl Logs {
         summary: RawSummary,
         mut now: u64,
     ) -> Result<BlockAddr> {
+        if is_data_addr(old) {
+            segments.check_valid(old)?;
+        }
         if self.aged.is_some() && log == LogType::ColdData && is_data_addr(old) {
             let from = *segments.entry(segments.locate(old)?.0);
             if let Some(addr) = self.allocate_by_age(segments, io, (old, &from), summary)? {

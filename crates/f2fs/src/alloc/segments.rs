@@ -364,6 +364,12 @@ impl Segments {
         self.sb.locate(addr).is_some_and(|(s, offset)| self.entries[s as usize].is_valid(offset))
     }
 
+    /// Fails unless the block at `addr` is valid.
+    #[inline]
+    pub(crate) fn check_valid(&self, addr: BlockAddr) -> Result<()> {
+        if self.is_valid(addr) { Ok(()) } else { self.locate(addr).and(Err(not_valid(addr))) }
+    }
+
     /// Whether any block from `addr` to the end of its section must not be written before the next
     /// checkpoint.
     pub(crate) fn has_spent_from(&self, addr: BlockAddr) -> bool {
@@ -415,7 +421,7 @@ impl Segments {
         let (segno, offset) = self.locate(addr)?;
         let entry = &mut self.entries[segno as usize];
         if !bits::msb::clear(&mut entry.map, offset) {
-            return Err(Error::corrupt("sit_entry.valid_map", addr, "a free block", "a valid one"));
+            return Err(not_valid(addr));
         }
         entry.valid -= 1;
         let emptied = entry.valid == 0 && self.usable(segno) > 0;
@@ -468,4 +474,9 @@ impl Segments {
     pub(crate) fn section_capacity(&self) -> u32 {
         self.section_capacity
     }
+}
+
+#[cold]
+fn not_valid(addr: BlockAddr) -> Error {
+    Error::corrupt("sit_entry.valid_map", addr, "a free block", "a valid one")
 }

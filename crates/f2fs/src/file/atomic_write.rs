@@ -289,11 +289,19 @@ impl Engine {
         self.truncate_blocks(ino, end)
     }
 
-    /// Drops everything not committed, before the volume is unmounted.
+    /// Drops everything not committed, before the volume is unmounted. Fails with the first error;
+    /// what is left then, fsck finds.
     pub(crate) fn abort_all_atomic(&mut self) -> Result<()> {
         let mut inos: Vec<Nid> = self.atomic_writes.keys().copied().collect();
         inos.sort_unstable();
-        inos.into_iter().try_for_each(|ino| self.abort_atomic(ino))
+        let mut aborted = Ok(());
+        for ino in inos {
+            aborted = aborted.and(self.abort_atomic(ino));
+        }
+        if aborted.is_err() {
+            self.note_corruption();
+        }
+        aborted
     }
 
     /// Whether the last handle of the file was closed with an atomic write not committed.

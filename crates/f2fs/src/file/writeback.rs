@@ -10,7 +10,7 @@ use queue::WriteSet;
 use vfs::{FileKind, Ino};
 
 use crate::F2fs;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_unreadable};
 use crate::inode::change::Change;
 use crate::inode::mapping::{Lookup, Slot};
 use crate::mount::attributes::IpuPolicy;
@@ -32,14 +32,22 @@ const FILES_AT_ONCE: usize = 64;
 const ZONES_AT_ONCE: usize = 4;
 
 impl F2fs {
-    /// Writes the dirty pages of all files, leaving the volume free while the drive works.
+    /// Writes the dirty pages of all files, leaving the volume free while the drive works. Fails
+    /// with the first error, if there was one.
     pub(crate) fn write_back_files(&self) -> Result<()> {
         let mut volume = self.lock();
         let dirty = volume.dirty_files().into_iter();
         let (large, small): (Vec<_>, Vec<_>) = dirty.partition(|ino| volume.is_written_alone(*ino));
         drop(volume);
-        small.chunks(FILES_AT_ONCE).try_for_each(|inos| self.write_back_together(inos))?;
-        large.into_iter().try_for_each(|ino| self.write_back_file(ino))
+        // One that fails keeps no other from being written.
+        let mut written = Ok(());
+        for inos in small.chunks(FILES_AT_ONCE) {
+            written = written.and(self.write_back_together(inos));
+        }
+        for ino in large {
+            written = written.and(self.write_back_file(ino));
+        }
+        written
     }
 
     /// Writes the dirty pages of some files, ascending by number. Their writes are submitted before
@@ -54,20 +62,35 @@ impl F2fs {
                 None => left.push(ino),
             }
         }
-        let mut room = WRITE_BACK_PAGES;
+        let (mut room, mut submitted) = (WRITE_BACK_PAGES, Ok(()));
         let written = self.write_out(|set| {
-            turns.iter().try_for_each(|&(ino, _)| {
+            for &(ino, _) in &turns {
                 let mut volume = self.settled();
                 let dirty = volume.inodes.of(ino).pages.dirty_count(ino.into());
-                let next = volume.submit_some(ino, 0, room, set)?;
+                match volume.submit_some(ino, 0, room, set) {
+                    Ok(next) => left.extend(next.map(|_| ino)),
+                    Err(error) => {
+                        volume.stop(&error);
+                        volume.write_errors.insert(ino);
+                        if submitted.is_ok() {
+                            submitted = Err(error);
+                        }
+                    }
+                }
                 room -= dirty.min(room);
-                left.extend(next.map(|_| ino));
-                Ok(())
-            })
+            }
+            Ok(())
         });
+        if written.is_err() {
+            // Whose write failed is not known, and the volume has stopped.
+            self.lock().write_errors.extend(turns.iter().map(|(ino, _)| *ino));
+        }
         drop(turns);
-        written.inspect_err(|_| self.lock().write_errors.extend(inos))?;
-        left.into_iter().try_for_each(|ino| self.write_back_file(ino))
+        let mut written = written.and(submitted);
+        for ino in left {
+            written = written.and(self.write_back_file(ino));
+        }
+        written
     }
 
     /// Writes the dirty pages of one file. What becomes dirty behind the last of them meanwhile is
@@ -380,8 +403,12 @@ impl Engine {
     /// be fsynced, so it becomes durable with its name.
     pub(crate) fn write_dirty_directories(&mut self, set: &mut WriteSet) -> Result<()> {
         for ino in self.dirty_files() {
-            if self.kind_of(ino)? != FileKind::Regular {
-                self.submit_data(ino, Cause::Sync, set)?;
+            match self.kind_of(ino) {
+                Ok(FileKind::Regular) => {}
+                // The inode of a directory or link with dirty pages has changed with them, so it is
+                // cached. What cannot be read is a file, which its fsync tells.
+                Err(error) if is_unreadable(&error) => {}
+                kind => self.submit_data(kind.map(|_| ino)?, Cause::Sync, set)?,
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use vfs::{Attr, FileKind, SetAttr, Timespec, acl};
 use zerocopy::little_endian::{U32, U64};
 
-use crate::error::Result;
+use crate::error::{Result, is_unreadable};
 use crate::inode::see::{InodeView, See};
 use crate::mount::engine::Engine;
 use crate::mount::quota::Owner;
@@ -121,10 +121,15 @@ impl Engine {
     pub(crate) fn settle_atimes(&mut self) -> Result<()> {
         let mut waiting: Vec<_> = std::mem::take(&mut self.lazy_atimes).into_iter().collect();
         waiting.sort_unstable_by_key(|(ino, _)| *ino);
-        waiting.into_iter().try_for_each(|(ino, time)| {
-            self.inode_mut(ino)?.set_atime(time);
-            Ok(())
-        })
+        for (ino, time) in waiting {
+            match self.inode_mut(ino) {
+                Ok(inode) => inode.set_atime(time),
+                // The time is lost, but it keeps nothing else from the drive.
+                Err(error) if is_unreadable(&error) => self.note(&error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Changes attributes.

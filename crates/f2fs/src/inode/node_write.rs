@@ -4,6 +4,7 @@
 use drive::Block;
 use queue::WriteSet;
 use smallvec::SmallVec;
+use vfs::Errno;
 
 use crate::error::{Error, Result};
 use crate::fsync::{Mark, NAME_BLOCKS};
@@ -74,8 +75,8 @@ pub(crate) trait WriteNodes: Change {
             frozen = None;
         }
         let Some(block) = cached.or(frozen.as_mut()) else {
-            let allowed = "the node just read";
-            return Err(Error::corrupt("node cache", nid, "nothing", allowed).into());
+            // It has just been read. Its place is taken, so nothing may be written any more.
+            return Err(Error::from(Errno::IO).into());
         };
         let bytes = block.make_mut();
         let footer = RawNodeFooter::of_mut(bytes);

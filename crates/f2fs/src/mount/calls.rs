@@ -349,9 +349,10 @@ impl FileSystem for F2fs {
             }
             volume.check_writable()?;
         }
-        self.write_back_files()?;
-        self.write_checkpoint()?;
-        Ok(())
+        // A file that cannot be written keeps nothing else from the drive.
+        let written = self.write_back_files();
+        let marked = self.write_checkpoint();
+        Ok(written.and(marked)?)
     }
 
     fn unmount(&self) -> vfs::Result<()> {

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cores::{Line, Mutex};
-use queue::Verb;
 use rustc_hash::{FxHashMap, FxHashSet};
 use vfs::inode::{Opens, Turns};
 use vfs::kind::Witness;
@@ -23,7 +22,7 @@ use crate::alloc::segments::Segments;
 use crate::alloc::sit_table::SitTable;
 use crate::alloc::space::Space;
 use crate::alloc::zones::WritePointers;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_unreadable};
 use crate::file::atomic_write::AtomicWrite;
 use crate::inode::shards::Inodes;
 use crate::mount::attributes::Knobs;
@@ -33,7 +32,7 @@ use crate::mount::iostat::IoStat;
 use crate::mount::options::{MountOptions, OnError};
 use crate::mount::quota::Quotas;
 use crate::mount::since::SinceCheckpoint;
-use crate::ondisk::checkpoint::Checkpoint;
+use crate::ondisk::checkpoint::{Checkpoint, CpFlags};
 use crate::ondisk::superblock::Superblock;
 use crate::ondisk::{BlockAddr, Nid};
 
@@ -76,6 +75,9 @@ pub(crate) struct Engine {
     pub(crate) faults: Arc<Faults>,
     /// Sections that cannot be cleaned because of pinned files.
     pub(crate) pinned_sections: BTreeSet<u32>,
+    /// Sections that cannot be cleaned because something there cannot be read or is corrupt. The
+    /// next mount tries again.
+    pub(crate) damaged_sections: BTreeSet<u32>,
     pub(crate) stats: Stats,
     pub(crate) iostat: Arc<IoStat>,
     /// Look-ups in the extent cache that missed.
@@ -96,6 +98,8 @@ pub(crate) struct Engine {
     /// Files with a failed write for which no fsync was waiting. The next fsync reports it, once
     /// (`errseq_t`).
     pub(crate) write_errors: FxHashSet<Nid>,
+    /// Corruption was met that no checkpoint tells of yet.
+    pub(crate) notes_corruption: bool,
     /// If set, roll-forward leaves out an inode whose nodes are damaged; otherwise it fails.
     pub(crate) repairing: bool,
     /// Reports failures that no caller learns of.
@@ -147,16 +151,30 @@ impl Engine {
     }
 
     /// Writing something failed with `error`. If a write or a flush failed, from now on nothing is
-    /// written. If there was no room, or something could not be read, nothing was lost: all writers
-    /// allocate and read before changing anything, so what was not submitted is still dirty.
+    /// written. If there was no room, or something could not be read or is corrupt, nothing was
+    /// lost: all writers read and check before they change anything, and an allocation that fails
+    /// changes nothing, so what was not submitted is still dirty.
     pub(crate) fn stop(&mut self, error: &Error) {
-        let nothing_lost = match error {
-            Error::NoSpace | Error::Posix(Errno::DQUOT) => true,
-            Error::Io(error) => error.verb == Verb::Read,
-            _ => false,
-        };
-        if !nothing_lost {
+        self.note(error);
+        let no_room = matches!(error, Error::NoSpace | Error::Posix(Errno::DQUOT));
+        if !no_room && !is_unreadable(error) {
             self.halt(error);
+        }
+    }
+
+    /// If `error` is corruption, asks for a check: the next checkpoint does so for good
+    /// (`SBI_NEED_FSCK`).
+    pub(crate) fn note(&mut self, error: &Error) {
+        if matches!(error, Error::Corrupt(_)) {
+            self.note_corruption();
+        }
+    }
+
+    /// As [`Engine::note`], of corruption.
+    pub(crate) fn note_corruption(&mut self) {
+        if !self.checkpoint.flags.contains(CpFlags::FSCK) {
+            self.checkpoint.flags |= CpFlags::FSCK;
+            self.notes_corruption = true;
         }
     }
 

@@ -31,8 +31,9 @@ impl F2fs {
         self.change()?;
         match how {
             Shutdown::FullSync => {
-                self.write_back_files()?;
+                let written = self.write_back_files();
                 self.write_checkpoint()?;
+                written?;
             }
             Shutdown::MetaSync => self.write_checkpoint()?,
             Shutdown::NoSync => {}

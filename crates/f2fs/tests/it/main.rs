@@ -50,6 +50,7 @@ mod streams;
 mod threads;
 mod torn;
 mod tunables;
+mod unreadable;
 mod versions;
 mod writeback;
 mod zones;

@@ -41,15 +41,20 @@ pub(crate) trait Hands {
         Ok(())
     }
 
-    /// Writes the pages of every file and waits for them.
+    /// Writes the pages of every file and waits for them. Fails with the first error; one of a file
+    /// keeps no other from being written.
     fn write_back_all(&mut self) -> Result<()> {
-        let dirty = self.engine().dirty_files();
-        dirty.into_iter().try_for_each(|ino| self.write_back(ino))
+        let mut written = Ok(());
+        for ino in self.engine().dirty_files() {
+            written = written.and(self.write_back(ino));
+        }
+        written
     }
 
-    /// Writes `most` dirty pages, or all if there are fewer, and waits for them.
+    /// As [`Hands::write_back_all`], but only `most` dirty pages if there are more.
     fn write_back_some(&mut self, most: usize) -> Result<()> {
         let end = self.engine().inodes.pages().dirty().saturating_sub(most);
+        let mut written = Ok(());
         for ino in self.engine().dirty_files() {
             let left = self.engine().inodes.pages().dirty().saturating_sub(end);
             if left == 0 {
@@ -57,9 +62,9 @@ pub(crate) trait Hands {
             }
             let mut set = WriteSet::default();
             let submitted = self.engine().submit_some(ino, 0, left, &mut set).map(drop);
-            self.finish_file(ino, set, submitted)?;
+            written = written.and(self.finish_file(ino, set, submitted));
         }
-        Ok(())
+        written
     }
 
     /// As [`Hands::finish`], for the data of a file.

@@ -11,6 +11,7 @@
 //! has made it so.
 
 pub(crate) mod by_age;
+mod cleaner;
 mod hands;
 pub(crate) mod piece;
 mod room;
@@ -21,10 +22,11 @@ use std::ops::Range;
 use drive::{Block, Lba};
 use queue::WriteSet;
 use smallvec::SmallVec;
-use vfs::Hold;
+use vfs::{Errno, Hold};
 
+pub(crate) use cleaner::Cleaner;
 pub(crate) use hands::{Hands, Held};
-pub(crate) use room::{CHAIN_LOGS, Cleaner, OPERATION_PAGES, balance};
+pub(crate) use room::{CHAIN_LOGS, OPERATION_PAGES, balance};
 pub(crate) use victim::Policy;
 
 use by_age::ByAge;
@@ -113,6 +115,7 @@ impl Engine {
         let current: SmallVec<[SegNo; 6]> = self.logs.get_mut().current().collect();
         let skip = |section| {
             self.pinned_sections.contains(&section)
+                || self.damaged_sections.contains(&section)
                 || self.cleaner.is_done_with(section)
                 || current.iter().any(|segno| self.sb.section_of(*segno) == section)
         };
@@ -275,7 +278,10 @@ impl Engine {
         }
         let ino = entry.ino;
         let footer = *RawNodeFooter::of(&self.node(ino, nid)?.block);
-        let inode = self.inode(ino)?;
+        let inode = match self.inode(ino) {
+            Err(Error::Posix(Errno::NOENT)) => return Ok(None),
+            inode => inode?,
+        };
         if inode.inline().intersects(Inline::DATA | Inline::DENTRY) {
             return Ok(None);
         }
@@ -343,7 +349,10 @@ impl F2fs {
         caller: Caller,
     ) -> Result<()> {
         let mut held = Held::new(self, volume);
-        let moved = segments.try_for_each(|segno| clean_segment(&mut held, segno, caller));
+        let moved = segments.try_for_each(|segno| {
+            let cleaned = clean_segment(&mut held, segno, caller);
+            cleaned.inspect_err(|error| _ = held.engine().leave_damaged(segno, error))
+        });
         moved.and(held.flush_moved())
     }
 

@@ -20,16 +20,13 @@
 //!
 //! Where slots of used segments may be written, recovery finds room there.
 
-use std::collections::BTreeSet;
-use std::ops::Range;
-
-use super::{Hands, PIECE, Policy, clean_piece};
+use super::{Hands, PIECE, clean_piece};
 use crate::checkpoint::Reason;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_unreadable};
 use crate::inode::shards::MAX_DIRTY_NODES;
 use crate::mount::engine::{Caller, Engine};
+use crate::ondisk::BLOCKS_PER_SEGMENT;
 use crate::ondisk::sit::LogType;
-use crate::ondisk::{BLOCKS_PER_SEGMENT, SegNo};
 
 /// The most pages that an operation makes dirty, and about as many nodes. A longer write looks for
 /// room from time to time.
@@ -57,41 +54,9 @@ pub(crate) const CHAIN_LOGS: [LogType; 4] =
     [LogType::HotData, LogType::WarmData, LogType::ColdData, LogType::WarmNode];
 const NODE_LOGS: [LogType; 3] = [LogType::HotNode, LogType::WarmNode, LogType::ColdNode];
 
-/// How far the foreground cleaner is.
-#[derive(Default)]
-pub(crate) struct Cleaner {
-    /// Segments left in the section that it is cleaning.
-    left: Range<SegNo>,
-    /// The block of the first of these where it goes on.
-    from: usize,
-    /// How many blocks had been written when an operation last cleaned.
-    written: u64,
-    /// Nothing is worth cleaning until this many blocks have become invalid.
-    rests_until: u64,
-    /// Cleaned sections of nodes. Their nodes move with the next checkpoint, which then frees the
-    /// section.
-    moving: BTreeSet<u32>,
-    /// Segments left in the section that is being cleaned in the background (`next_victim_seg`).
-    pub(super) left_in_background: Range<SegNo>,
-    /// The section behind the last victim, where a search of some sections begins (`last_victim`).
-    pub(super) after_victim: u32,
-}
-
-impl Cleaner {
-    /// Whether `section` needs no more cleaning before the next checkpoint.
-    pub(super) fn is_done_with(&self, section: u32) -> bool {
-        self.moving.contains(&section)
-    }
-
-    /// To be called when a checkpoint is durable: moved blocks are then in their new place.
-    pub(crate) fn settle(&mut self) {
-        self.moving.clear();
-    }
-}
-
 /// How urgently free sections are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shortage {
+pub(super) enum Shortage {
     /// Not at all.
     None,
     /// They soon will be.
@@ -133,7 +98,8 @@ pub(crate) fn balance(hands: &mut impl Hands) -> Result<()> {
 
 /// `moved` says whether blocks were moved that no checkpoint has made stable.
 fn make_some_room(hands: &mut impl Hands, moved: &mut bool) -> Result<()> {
-    let mut paid = 0;
+    // `is_stuck`: some file cannot be written, so there is always something left to write.
+    let (mut paid, mut is_stuck) = (0, false);
     for _ in 0..MAX_STEPS {
         let engine = hands.engine();
         let shortage = engine.shortage();
@@ -141,22 +107,25 @@ fn make_some_room(hands: &mut impl Hands, moved: &mut bool) -> Result<()> {
         let frees = engine.freeing_sections() > 0;
         if now && engine.discards.withheld() > 0 {
             hands.discard()?;
-        } else if now && (frees || engine.has_much_to_write()) {
+        } else if now && (frees || !is_stuck && engine.has_much_to_write()) {
             if !frees && engine.inodes.pages().dirty() > SHORT_DIRTY_PAGES {
+                is_stuck = is_of_file(hands, |hands| hands.write_back_some(SHORT_SHARE_PAGES))?;
+                if is_stuck {
+                    continue;
+                }
                 // There is room for all that is dirty. It stays so, for this is more than the
                 // operation makes dirty.
-                hands.write_back_some(SHORT_SHARE_PAGES)?;
                 break;
             }
             if !frees {
                 // The checkpoint still fits now; later it might not.
-                hands.write_back_all()?;
+                is_stuck = is_of_file(hands, Hands::write_back_all)?;
             }
             hands.checkpoint(Reason::Sync, Caller::Foreground)?;
             *moved = false;
         } else if shortage != Shortage::None {
-            if engine.inodes.pages().dirty() > SHORT_DIRTY_PAGES {
-                hands.write_back_some(SHORT_SHARE_PAGES)?;
+            if !is_stuck && engine.inodes.pages().dirty() > SHORT_DIRTY_PAGES {
+                is_stuck = is_of_file(hands, |hands| hands.write_back_some(SHORT_SHARE_PAGES))?;
             }
             let cleaned = clean_some(hands, shortage);
             *moved |= !matches!(cleaned, Ok(false));
@@ -174,15 +143,34 @@ fn make_some_room(hands: &mut impl Hands, moved: &mut bool) -> Result<()> {
     Ok(())
 }
 
-/// Cleans a piece of a segment. False if there is none worth it.
+/// Writes files back by `write`. Returns whether some of them cannot be written because something
+/// of theirs cannot be read: that is for their own fsyncs to tell.
+fn is_of_file<H: Hands>(hands: &mut H, write: impl FnOnce(&mut H) -> Result<()>) -> Result<bool> {
+    match write(hands) {
+        Err(error) if is_unreadable(&error) => hands.engine().check_writable().map(|()| true),
+        written => written.map(|()| false),
+    }
+}
+
+/// Cleans a piece of a segment. False if there is none worth it. A section of which something
+/// cannot be read does not keep the cleaner from the others (`gc_data_segment`).
 fn clean_some(hands: &mut impl Hands, shortage: Shortage) -> Result<bool> {
     let Some((segno, from)) = hands.engine().next_piece(shortage) else { return Ok(false) };
     let _span = (from == 0).then(|| cores::span(cores::Stage::Gc));
     let cleaned = clean_piece(hands, segno, from, Caller::Foreground);
-    // A segment that cannot be cleaned does not keep the cleaner from the others.
-    let next = cleaned.as_ref().map_or(BLOCKS_PER_SEGMENT as usize, |next| *next);
-    hands.engine().end_piece(segno, next);
-    cleaned.map(|_| true)
+    let engine = hands.engine();
+    match cleaned {
+        Ok(next) => engine.end_piece(segno, next),
+        Err(error) if engine.leave_damaged(segno, &error) => {
+            let section = engine.sb.section_of(segno);
+            engine.report(&format!("cleaning of section {section}: {error}; it is left as it is"));
+        }
+        Err(error) => {
+            engine.end_piece(segno, BLOCKS_PER_SEGMENT as usize);
+            return Err(error);
+        }
+    }
+    Ok(true)
 }
 
 impl Engine {
@@ -352,63 +340,6 @@ impl Engine {
                 || **log == LogType::HotData && nodes.changed_for(LogType::HotNode) > 0
         };
         CHAIN_LOGS.iter().filter(moves).count() as u64 + chain / per_section
-    }
-
-    /// The segment to clean a piece of, and the block where to go on. `None` if none is worth it.
-    fn next_piece(&mut self, shortage: Shortage) -> Option<(SegNo, usize)> {
-        loop {
-            let Some(segno) = self.cleaner.left.clone().next() else {
-                if !self.choose_victim(shortage) {
-                    return None;
-                }
-                continue;
-            };
-            if self.segments.get_mut().entry(segno).valid > 0
-                && !self.logs.get_mut().is_current(segno)
-            {
-                return Some((segno, self.cleaner.from));
-            }
-            self.cleaner.left.next();
-            self.cleaner.from = 0;
-        }
-    }
-
-    /// The cleaner has moved what is in front of block `next` of `segno`.
-    fn end_piece(&mut self, segno: SegNo, next: usize) {
-        self.cleaner.from = next;
-        if next == BLOCKS_PER_SEGMENT as usize {
-            self.cleaner.left.next();
-            self.cleaner.from = 0;
-            if self.segments.get_mut().entry(segno).log.is_node() {
-                self.cleaner.moving.insert(self.sb.section_of(segno));
-            }
-        }
-    }
-
-    /// Chooses what to clean next. False if nothing is worth it.
-    fn choose_victim(&mut self, shortage: Shortage) -> bool {
-        if self.segments.get_mut().invalidated() < self.cleaner.rests_until {
-            return false;
-        }
-        let least = if shortage == Shortage::Now { 1 } else { (self.mean_gain() / 2).max(1) };
-        let section = self.begin_cleaning(Policy::Greedy, least, Caller::Foreground);
-        match section {
-            Some(section) => self.cleaner.left = self.sb.segments_of(section),
-            None => {
-                self.cleaner.rests_until = self.segments.get_mut().invalidated() + u64::from(least);
-            }
-        }
-        section.is_some()
-    }
-
-    /// How many blocks cleaning a section in use gains on average.
-    fn mean_gain(&mut self) -> u32 {
-        let per_section = u64::from(self.segments.get_mut().section_capacity());
-        let free = u64::from(self.segments.get_mut().free_sections());
-        let used = u64::from(self.sb.main_sections()) - free;
-        let invalid =
-            self.segments.get_mut().usable_blocks() - self.segments.get_mut().valid_blocks();
-        (invalid.saturating_sub(free * per_section) / used.max(1)) as u32
     }
 }
 
