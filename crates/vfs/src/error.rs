@@ -31,6 +31,11 @@ impl Error {
     pub fn errno(&self) -> Errno {
         self.errno
     }
+
+    /// Whether a structure of the volume was found corrupt.
+    pub fn is_corruption(&self) -> bool {
+        [Errno::UCLEAN, Errno::BADMSG].contains(&self.errno)
+    }
 }
 
 impl From<Errno> for Error {

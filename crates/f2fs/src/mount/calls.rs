@@ -121,6 +121,23 @@ impl F2fs {
         }
     }
 
+    /// Makes a call, and notes if it has met corruption (`f2fs_handle_error`).
+    #[inline]
+    fn heed<T>(&self, call: impl FnOnce() -> vfs::Result<T>) -> vfs::Result<T> {
+        call().inspect_err(|error| {
+            if error.is_corruption() {
+                self.note_corruption(error);
+            }
+        })
+    }
+
+    #[cold]
+    fn note_corruption(&self, error: &vfs::Error) {
+        let mut volume = self.lock();
+        volume.note_corruption();
+        volume.report(&error.to_string());
+    }
+
     pub(crate) fn attr_of(&self, volume: &mut Engine, ino: Nid) -> vfs::Result<Attr> {
         Ok(volume.attr(ino)?)
     }
@@ -131,73 +148,87 @@ impl FileSystem for F2fs {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
-        let _span = cores::span(cores::Stage::PathLookup);
-        let dir = nid(parent)?;
-        seen!(self, volume => volume.find(dir, name).and_then(|found| volume.attr(found.ino)))
+        self.heed(|| {
+            let _span = cores::span(cores::Stage::PathLookup);
+            let dir = nid(parent)?;
+            seen!(self, volume => volume.find(dir, name).and_then(|found| volume.attr(found.ino)))
+        })
     }
 
     fn getattr(&self, ino: Ino) -> vfs::Result<Attr> {
-        let ino = nid(ino)?;
-        seen!(self, volume => volume.attr(ino))
+        self.heed(|| {
+            let ino = nid(ino)?;
+            seen!(self, volume => volume.attr(ino))
+        })
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> vfs::Result<Attr> {
-        let ino = nid(ino)?;
-        let mut volume = self.change()?;
-        volume.set_attr(ino, set)?;
-        self.attr_of(&mut volume, ino)
+        self.heed(|| {
+            let ino = nid(ino)?;
+            let mut volume = self.change()?;
+            volume.set_attr(ino, set)?;
+            self.attr_of(&mut volume, ino)
+        })
     }
 
     fn make(&self, parent: Ino, name: &[u8], new: &vfs::NewInode<'_>) -> vfs::Result<Attr> {
-        let vfs::NewInode { kind, perm, rdev, target, creator } = *new;
-        let new = NewInode { parent: nid(parent)?, name, kind, perm, rdev, creator };
-        if kind != FileKind::Symlink
-            && let Some(attr) = self.make_beside(&new)?
-        {
-            return Ok(attr);
-        }
-        let mut volume = self.change()?;
-        let ino = match kind {
-            FileKind::Symlink => volume.symlink(&new, target)?,
-            _ => volume.make(&new)?,
-        };
-        self.attr_of(&mut volume, ino)
+        self.heed(|| {
+            let vfs::NewInode { kind, perm, rdev, target, creator } = *new;
+            let new = NewInode { parent: nid(parent)?, name, kind, perm, rdev, creator };
+            if kind != FileKind::Symlink
+                && let Some(attr) = self.make_beside(&new)?
+            {
+                return Ok(attr);
+            }
+            let mut volume = self.change()?;
+            let ino = match kind {
+                FileKind::Symlink => volume.symlink(&new, target)?,
+                _ => volume.make(&new)?,
+            };
+            self.attr_of(&mut volume, ino)
+        })
     }
 
     fn readlink(&self, ino: Ino) -> vfs::Result<Vec<u8>> {
-        let ino = nid(ino)?;
-        let mut volume = self.volume()?;
-        let inode = volume.inode(ino)?;
-        if inode.file_kind() != FileKind::Symlink {
-            return Err(Errno::INVAL.into());
-        }
-        let len = inode.size.get().min(BLOCK_SIZE as u64) as usize;
-        drop(inode);
-        if let Some(target) = volume.encrypted_target(ino)? {
-            return Ok(target);
-        }
-        let mut target = vec![0; len];
-        volume.read_file(ino, 0, &mut target)?;
-        Ok(target)
+        self.heed(|| {
+            let ino = nid(ino)?;
+            let mut volume = self.volume()?;
+            let inode = volume.inode(ino)?;
+            if inode.file_kind() != FileKind::Symlink {
+                return Err(Errno::INVAL.into());
+            }
+            let len = inode.size.get().min(BLOCK_SIZE as u64) as usize;
+            drop(inode);
+            if let Some(target) = volume.encrypted_target(ino)? {
+                return Ok(target);
+            }
+            let mut target = vec![0; len];
+            volume.read_file(ino, 0, &mut target)?;
+            Ok(target)
+        })
     }
 
     fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> vfs::Result<Attr> {
-        let ino = nid(ino)?;
-        let mut volume = self.change()?;
-        volume.link(ino, nid(parent)?, name)?;
-        self.attr_of(&mut volume, ino)
+        self.heed(|| {
+            let ino = nid(ino)?;
+            let mut volume = self.change()?;
+            volume.link(ino, nid(parent)?, name)?;
+            self.attr_of(&mut volume, ino)
+        })
     }
 
     fn unlink(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
-        let at = NameIn { dir: nid(parent)?, name };
-        if self.unlink_beside(at)?.is_some() {
-            return Ok(());
-        }
-        Ok(self.change()?.unlink(at.dir, name)?)
+        self.heed(|| {
+            let at = NameIn { dir: nid(parent)?, name };
+            if self.unlink_beside(at)?.is_some() {
+                return Ok(());
+            }
+            Ok(self.change()?.unlink(at.dir, name)?)
+        })
     }
 
     fn rmdir(&self, parent: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.change()?.rmdir(nid(parent)?, name)?)
+        self.heed(|| Ok(self.change()?.rmdir(nid(parent)?, name)?))
     }
 
     fn rename(
@@ -208,18 +239,22 @@ impl FileSystem for F2fs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> vfs::Result<()> {
-        let from = NameIn { dir: nid(parent)?, name };
-        let to = NameIn { dir: nid(new_parent)?, name: new_name };
-        if self.rename_beside(from, to, flags)?.is_some() {
-            return Ok(());
-        }
-        Ok(self.change()?.rename(from, to, flags)?)
+        self.heed(|| {
+            let from = NameIn { dir: nid(parent)?, name };
+            let to = NameIn { dir: nid(new_parent)?, name: new_name };
+            if self.rename_beside(from, to, flags)?.is_some() {
+                return Ok(());
+            }
+            Ok(self.change()?.rename(from, to, flags)?)
+        })
     }
 
     fn open(&self, ino: Ino) -> vfs::Result<()> {
-        let ino = nid(ino)?;
-        seen!(self, volume => {
-            volume.check_readable(ino).map(|_| volume.engine().opens.open(ino.into()))
+        self.heed(|| {
+            let ino = nid(ino)?;
+            seen!(self, volume => {
+                volume.check_readable(ino).map(|_| volume.engine().opens.open(ino.into()))
+            })
         })
     }
 
@@ -230,67 +265,75 @@ impl FileSystem for F2fs {
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
-        let ino = nid(ino)?;
-        let _span = cores::span(cores::Stage::Syscall);
-        let mut done = 0;
-        while let Some((len, next)) = self.glance_within(|volume| {
-            volume.check_regular(ino)?;
-            volume.read(ino, offset + done as u64, &mut buf[done..])
-        })? {
-            done += len;
-            self.iostat.add(Moved::AppBufferedRead, len);
-            match next {
-                Next::Done => return Ok(done),
-                Next::Read(reading) if self.read_into_cache(&reading) => {}
-                Next::Read(_) | Next::Hold => break,
+        self.heed(|| {
+            let ino = nid(ino)?;
+            let _span = cores::span(cores::Stage::Syscall);
+            let mut done = 0;
+            while let Some((len, next)) = self.glance_within(|volume| {
+                volume.check_regular(ino)?;
+                volume.read(ino, offset + done as u64, &mut buf[done..])
+            })? {
+                done += len;
+                self.iostat.add(Moved::AppBufferedRead, len);
+                match next {
+                    Next::Done => return Ok(done),
+                    Next::Read(reading) if self.read_into_cache(&reading) => {}
+                    Next::Read(_) | Next::Hold => break,
+                }
             }
-        }
-        let (mut volume, mut holds) = (self.unseen()?, false);
-        volume.check_regular(ino)?;
-        loop {
-            let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
-            self.iostat.add(Moved::AppBufferedRead, part.len);
-            done += part.len;
-            let Some(miss) = part.miss else { return Ok(done) };
-            (volume, holds) = self.fetch(volume, miss, holds)?;
-        }
+            let (mut volume, mut holds) = (self.unseen()?, false);
+            volume.check_regular(ino)?;
+            loop {
+                let part = volume.read_cached(ino, offset + done as u64, &mut buf[done..])?;
+                self.iostat.add(Moved::AppBufferedRead, part.len);
+                done += part.len;
+                let Some(miss) = part.miss else { return Ok(done) };
+                (volume, holds) = self.fetch(volume, miss, holds)?;
+            }
+        })
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        let written = self.write_all(ino, offset, data, Self::write_some)?;
-        self.iostat.add(Moved::AppBuffered, written);
-        Ok(written)
+        self.heed(|| {
+            let written = self.write_all(ino, offset, data, Self::write_some)?;
+            self.iostat.add(Moved::AppBuffered, written);
+            Ok(written)
+        })
     }
 
     fn read_direct(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> vfs::Result<usize> {
-        match self.read_past_cache(nid(ino)?, offset, buf)? {
+        self.heed(|| match self.read_past_cache(nid(ino)?, offset, buf)? {
             Some(len) => {
                 self.iostat.add(Moved::AppDirectRead, len);
                 Ok(len)
             }
             None => self.read(ino, offset, buf),
-        }
+        })
     }
 
     fn write_direct(&self, ino: Ino, offset: u64, data: &[u8]) -> vfs::Result<usize> {
-        let written = self.write_all(ino, offset, data, Self::write_some_direct)?;
-        self.iostat.add(Moved::AppDirect, written);
-        Ok(written)
+        self.heed(|| {
+            let written = self.write_all(ino, offset, data, Self::write_some_direct)?;
+            self.iostat.add(Moved::AppDirect, written);
+            Ok(written)
+        })
     }
 
     /// `fdatasync` writes the same nodes: every write changes the inode's times, and recovery needs
     /// the inode after the data anyway. Only `ipu_policy` knows it.
     fn fsync(&self, ino: Ino, datasync: bool) -> vfs::Result<()> {
-        let _span = cores::span(cores::Stage::Syscall);
-        Ok(fsync::execute(self, nid(ino)?, datasync)?)
+        self.heed(|| {
+            let _span = cores::span(cores::Stage::Syscall);
+            Ok(fsync::execute(self, nid(ino)?, datasync)?)
+        })
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> vfs::Result<()> {
-        Ok(self.change()?.fallocate(nid(ino)?, mode, offset, len)?)
+        self.heed(|| Ok(self.change()?.fallocate(nid(ino)?, mode, offset, len)?))
     }
 
     fn lseek(&self, ino: Ino, offset: u64, seek: Seek) -> vfs::Result<u64> {
-        Ok(self.volume()?.seek(nid(ino)?, offset, seek)?)
+        self.heed(|| Ok(self.volume()?.seek(nid(ino)?, offset, seek)?))
     }
 
     fn readdir(
@@ -299,60 +342,68 @@ impl FileSystem for F2fs {
         from: u64,
         emit: &mut dyn FnMut(DirEntry) -> bool,
     ) -> vfs::Result<()> {
-        let ino = nid(ino)?;
-        let (mut at, mut listed) = (from, Vec::new());
-        let done: vfs::Result<()> = seen!(self, volume => volume.read_dir(ino, at, &mut |entry| {
-            at = entry.next;
-            listed.extend(Nid::try_from(entry.ino));
-            emit(entry)
-        }));
-        self.read_listed_ahead(&listed);
-        done
+        self.heed(|| {
+            let ino = nid(ino)?;
+            let (mut at, mut listed) = (from, Vec::new());
+            let done: vfs::Result<()> = seen!(self, volume => {
+                volume.read_dir(ino, at, &mut |entry| {
+                    at = entry.next;
+                    listed.extend(Nid::try_from(entry.ino));
+                    emit(entry)
+                })
+            });
+            self.read_listed_ahead(&listed);
+            done
+        })
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<Vec<u8>> {
-        Ok(self.volume()?.get_xattr(nid(ino)?, name)?)
+        self.heed(|| Ok(self.volume()?.get_xattr(nid(ino)?, name)?))
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> vfs::Result<()> {
-        Ok(self.change()?.set_xattr(nid(ino)?, name, Some(value), mode)?)
+        self.heed(|| Ok(self.change()?.set_xattr(nid(ino)?, name, Some(value), mode)?))
     }
 
     fn listxattr(&self, ino: Ino) -> vfs::Result<Vec<Vec<u8>>> {
-        Ok(self.volume()?.list_xattrs(nid(ino)?)?)
+        self.heed(|| Ok(self.volume()?.list_xattrs(nid(ino)?)?))
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> vfs::Result<()> {
-        Ok(self.change()?.set_xattr(nid(ino)?, name, None, XattrMode::Replace)?)
+        self.heed(|| Ok(self.change()?.set_xattr(nid(ino)?, name, None, XattrMode::Replace)?))
     }
 
     fn statfs(&self) -> vfs::Result<StatFs> {
-        let mut volume = self.volume()?;
-        let (blocks, free) = (volume.space.user_blocks(), volume.space.free_blocks());
-        let nodes_free = u64::from(volume.nat.get_mut().available()).min(free);
-        Ok(StatFs {
-            block_size: BLOCK_SIZE as u32,
-            blocks,
-            blocks_free: free,
-            blocks_available: volume.space.free_for_all(),
-            files: u64::from(volume.space.used().nodes) + nodes_free,
-            files_free: nodes_free,
-            name_max: NAME_MAX as u32,
+        self.heed(|| {
+            let mut volume = self.volume()?;
+            let (blocks, free) = (volume.space.user_blocks(), volume.space.free_blocks());
+            let nodes_free = u64::from(volume.nat.get_mut().available()).min(free);
+            Ok(StatFs {
+                block_size: BLOCK_SIZE as u32,
+                blocks,
+                blocks_free: free,
+                blocks_available: volume.space.free_for_all(),
+                files: u64::from(volume.space.used().nodes) + nodes_free,
+                files_free: nodes_free,
+                name_max: NAME_MAX as u32,
+            })
         })
     }
 
     fn sync(&self) -> vfs::Result<()> {
-        {
-            let volume = self.volume()?;
-            if volume.options.read_only {
-                return Ok(());
+        self.heed(|| {
+            {
+                let volume = self.volume()?;
+                if volume.options.read_only {
+                    return Ok(());
+                }
+                volume.check_writable()?;
             }
-            volume.check_writable()?;
-        }
-        // A file that cannot be written keeps nothing else from the drive.
-        let written = self.write_back_files();
-        let marked = self.write_checkpoint();
-        Ok(written.and(marked)?)
+            // A file that cannot be written keeps nothing else from the drive.
+            let written = self.write_back_files();
+            let marked = self.write_checkpoint();
+            Ok(written.and(marked)?)
+        })
     }
 
     fn unmount(&self) -> vfs::Result<()> {

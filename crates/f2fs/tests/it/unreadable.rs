@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use drive::{Block, Command, Drive, Fault, FaultOn, Output, Ssd, Status};
-use f2fs::F2fs;
 use f2fs::ondisk::checkpoint::CpFlags;
 use f2fs::ondisk::node::RawNodeFooter;
+use f2fs::{F2fs, Format};
+use vfs::kind::Format as _;
 use vfs::path::read_to_vec;
 use vfs::{Creator, Errno, FileSystem, Ino};
 
@@ -186,4 +187,28 @@ fn the_cleaner_goes_round_what_it_cannot_read() {
     clean_around(How::Unreadable, false);
     clean_around(How::Unreadable, true);
     clean_around(How::Corrupt, true);
+}
+
+/// So that the next `fsck -p` looks, whatever happens after it was met.
+#[test]
+fn the_checkpoint_says_that_something_is_corrupt() {
+    for leaves in [true, false] {
+        let drive = Arc::new(Fault::new(Kind::Conventional.formatted(1)));
+        let fs = mount_on(drive.clone(), "");
+        let ino = create(&fs, "bad");
+        fs.unmount().unwrap();
+        drop(fs);
+        let inodes = find(&*drive, |block| is_node(block, ino, Some(ino)));
+        inodes.into_iter().for_each(|lba| How::Corrupt.spoil(&drive, lba));
+        let fs = Arc::new(mount_on(drive.clone(), ""));
+        assert_eq!(fs.lookup(fs.root(), b"bad").unwrap_err().errno(), Errno::UCLEAN);
+        match leaves {
+            true => fs.unmount().unwrap(),
+            false => fs.sync().unwrap(),
+        }
+        let state = drive.below().survivors(1);
+        assert!(checkpoint_of(&state).1.flags.contains(CpFlags::FSCK), "unmounts: {leaves}");
+        let drive: Arc<dyn Drive> = power_on(&state);
+        assert!(!Format.is_clean(&drive).unwrap(), "unmounts: {leaves}");
+    }
 }

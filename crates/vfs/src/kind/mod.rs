@@ -58,8 +58,7 @@ impl From<AttributeError> for Error {
 impl Error {
     /// Whether a repair may be able to help.
     pub fn is_corruption(&self) -> bool {
-        let wrong = [crate::Errno::UCLEAN, crate::Errno::BADMSG];
-        matches!(self, Self::Volume(error) if wrong.contains(&error.errno()))
+        matches!(self, Self::Volume(error) if error.is_corruption())
     }
 }
 
