@@ -60,27 +60,30 @@ impl Room {
 
     /// Promises `pages` blocks. Fails if there are not as many for the caller.
     pub(crate) fn promise(&self, pages: u64) -> Result<()> {
-        self.promise_if(pages, |before| self.kept(before + pages))
-    }
-
-    /// Promises `blocks` blocks to a call that is about to take them. Long runs need few nodes, so
-    /// it gets all that are [left](Self::left_for_caller).
-    pub(crate) fn promise_to_call(&self, blocks: u64) -> Result<Promise<'_>> {
-        self.promise_if(blocks, |before| self.kept(before) + blocks)?;
-        Ok(Promise { room: self, left: blocks })
-    }
-
-    /// Promises `blocks` blocks if as many are free as `kept` says of those promised before.
-    fn promise_if(&self, blocks: u64, kept: impl FnOnce(u64) -> u64) -> Result<()> {
-        if blocks == 0 {
+        if pages == 0 {
             return Ok(());
         }
-        let before = self.promised.fetch_add(blocks);
-        if self.free.load() >= kept(before) + self.reserve.kept_from_caller() {
+        let promised = self.promised.fetch_add(pages) + pages;
+        let kept = self.kept(promised) + self.reserve.kept_from_caller();
+        if self.free.load() >= kept {
             return Ok(());
         }
-        self.release(blocks);
+        self.release(pages);
         Err(Error::NoSpace)
+    }
+
+    /// Sets aside `blocks` blocks, if as many are [left](Self::left_for_caller), for a call that is
+    /// about to take them. They count as taken from now on: in no moment do they count twice.
+    pub(crate) fn set_aside(&self, blocks: u64) -> Result<SetAside<'_>> {
+        let mut free = self.free.load();
+        loop {
+            let kept = self.kept(self.promised.load()) + self.reserve.kept_from_caller();
+            let left = free.checked_sub(blocks).filter(|left| *left >= kept);
+            match self.free.compare_exchange(free, left.ok_or(Error::NoSpace)?) {
+                Ok(_) => return Ok(SetAside { room: self, left: blocks }),
+                Err(now) => free = now,
+            }
+        }
     }
 
     /// Promises `pages` blocks to pages that have just lost theirs.
@@ -108,26 +111,26 @@ impl Room {
     }
 }
 
-/// What a call has been promised, and not taken yet. The rest goes back when it ends.
-pub(crate) struct Promise<'a> {
+/// Blocks set aside for a call that it has not taken yet. They are free again when it ends.
+pub(crate) struct SetAside<'a> {
     room: &'a Room,
     left: u64,
 }
 
-impl Promise<'_> {
+impl SetAside<'_> {
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// An operation has taken `blocks` of them, and released their promise ([`Room::release`]).
+    /// An operation has taken `blocks` of them.
     pub(crate) fn taken(&mut self, blocks: u64) {
         self.left -= blocks.min(self.left);
     }
 }
 
-impl Drop for Promise<'_> {
+impl Drop for SetAside<'_> {
     fn drop(&mut self) {
-        self.room.release(self.left);
+        self.room.freed(self.left);
     }
 }
 
@@ -152,17 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn a_call_gets_what_it_has_not_taken_until_it_ends() {
+    fn what_is_set_aside_is_free_again_if_it_was_not_taken() {
         let room = Room::new(10_000, 10_000, RootReserve::default());
         let all = room.left();
-        let mut promise = room.promise_to_call(all).unwrap();
-        assert!(room.promise_to_call(1).is_err() && room.promise(1).is_err());
-        room.allocated(100);
-        room.release(100);
-        promise.taken(100);
-        assert_eq!((promise.left(), room.promised()), (all - 100, all - 100));
-        drop(promise);
+        let mut aside = room.set_aside(all).unwrap();
+        assert!(room.set_aside(1).is_err() && room.promise(1).is_err());
+        aside.taken(100);
+        drop(aside);
         assert_eq!((room.left(), room.promised()), (all - 100, 0));
+        assert!(room.set_aside(u64::MAX).is_err());
+        assert_eq!(room.left(), all - 100);
     }
 
     #[test]

@@ -59,8 +59,8 @@ impl Engine {
     /// Discards these blocks of a group, if they are still free, while they cannot be allocated.
     fn trim_piece(&self, group: Group, bits: Range<u32>) -> Result<u64> {
         let count = u64::from(bits.end - bits.start);
-        // First a promise: dirty pages that are written back meanwhile must find their blocks.
-        let Ok(_promise) = self.room.promise_to_call(count) else { return Ok(0) };
+        // Before they are taken: dirty pages that are written back meanwhile must find theirs.
+        let Ok(_aside) = self.room.set_aside(count) else { return Ok(0) };
         let done = match self.groups.take_if_free(group, bits.clone()) {
             true => {
                 let start = self.sb.group_start(group) + u64::from(bits.start);

@@ -10,7 +10,7 @@ use drive::BLOCK_SIZE;
 use vfs::inode::Turn;
 use vfs::{Errno, FallocateMode, FileKind, InodeFlags, file};
 
-use crate::alloc::room::Promise;
+use crate::alloc::room::SetAside;
 use crate::error::{Error, Result};
 use crate::file::map::{FileMap, count_dirty, count_lacking, file_block};
 use crate::inode::map::{self, Mapped};
@@ -148,14 +148,14 @@ impl Engine {
     fn preallocate(&self, ino: Ino, bytes: Range<u64>, grown: Option<u64>) -> Result<()> {
         let size = u64::from(self.sb.block_size);
         let blocks = bytes.start / size..bytes.end.div_ceil(size);
-        let mut promise = self.promise_holes(ino, blocks.clone())?;
+        let mut aside = self.set_holes_aside(ino, blocks.clone())?;
         let mut from = blocks.start;
         while from < blocks.end {
             let step = self.change(&[ino.into()], ROOM, |draft| {
-                draft.allocate(ino, from..blocks.end, promise.left())
+                draft.allocate(ino, from..blocks.end, aside.left())
             });
             let (to, taken) = step?;
-            promise.taken(taken);
+            aside.taken(taken);
             from = to;
         }
         match grown {
@@ -164,12 +164,12 @@ impl Engine {
         }
     }
 
-    /// Promises blocks to the holes among `blocks`, so that neither another call nor a write takes
-    /// them. Fails if there are not as many.
-    fn promise_holes(&self, ino: Ino, blocks: Range<u64>) -> Result<Promise<'_>> {
+    /// Sets blocks aside for the holes among `blocks`, so that neither another call nor a write
+    /// takes them. Fails if there are not as many.
+    fn set_holes_aside(&self, ino: Ino, blocks: Range<u64>) -> Result<SetAside<'_>> {
         self.look(ino.into(), |shard| {
             let holes = count_lacking(self, shard, ino, blocks.clone())?;
-            Ok(self.room.promise_to_call(holes)?)
+            Ok(self.room.set_aside(holes)?)
         })
     }
 
@@ -265,9 +265,9 @@ impl Draft<'_, '_> {
     }
 
     /// Gives unwritten blocks to the first holes of `blocks`. Returns the block up to which there
-    /// are none, and how many of the `promised` blocks that took.
-    fn allocate(&mut self, ino: Ino, blocks: Range<u64>, promised: u64) -> Step<(u64, u64)> {
-        let (mut at, mut taken_promised) = (blocks.start, 0);
+    /// are none, and how many of the `aside` blocks that took.
+    fn allocate(&mut self, ino: Ino, blocks: Range<u64>, aside: u64) -> Step<(u64, u64)> {
+        let (mut at, mut lacking) = (blocks.start, 0);
         for _ in 0..EXTENTS_MAX {
             if at >= blocks.end {
                 break;
@@ -296,11 +296,11 @@ impl Draft<'_, '_> {
             // Dirty pages among them have what they were promised.
             let dirty = count_dirty(self.volume(), self.shard(ino)?, ino, new.range());
             self.change_pages(Pages::Written { ino, pages: Vec::new(), promised: dirty });
-            taken_promised += u64::from(len) - dirty;
+            lacking += u64::from(len) - dirty;
             at = new.end();
         }
-        self.changes.promised = taken_promised.min(promised);
-        Ok((at.min(blocks.end), self.changes.promised))
+        self.changes.paid = lacking.min(aside);
+        Ok((at.min(blocks.end), self.changes.paid))
     }
 
     /// Moves what the file has behind `blocks` to where these begin, or what it has from there on

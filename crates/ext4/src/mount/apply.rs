@@ -93,11 +93,13 @@ impl Changes<'_> {
             handle.change_pinned(&pin, (), |block| xattr::unshare(&mut block[..size], seed, at));
         }
         self.shares = None;
-        let taken = std::mem::take(&mut self.taken).into_iter();
-        for blocks in taken.chain(std::mem::take(&mut self.adopted)) {
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.extend(std::mem::take(&mut self.adopted));
+        let count: u64 = taken.iter().map(|blocks| blocks.end - blocks.start).sum();
+        engine.room.allocated(count - self.paid);
+        for blocks in taken {
             engine.use_blocks(handle, blocks);
         }
-        engine.room.release(self.promised);
         for blocks in std::mem::take(&mut self.freed) {
             engine.free_blocks(handle, blocks);
         }
@@ -320,7 +322,6 @@ impl Engine {
 
     /// Blocks that were taken belong to a file now.
     fn use_blocks(&self, handle: &mut Handle<'_>, blocks: Range<FsBlock>) {
-        self.room.allocated(blocks.end - blocks.start);
         self.change_bits(handle, blocks, |bits, range, free| {
             let count = range.end - range.start;
             bitmap::set_range(bits, range);

@@ -51,8 +51,8 @@ pub(crate) struct Changes<'v> {
     pub(super) taken: SmallVec<[Range<FsBlock>; 2]>,
     /// Blocks that the caller took before this operation, and gives back if it fails.
     pub(crate) adopted: SmallVec<[Range<FsBlock>; 2]>,
-    /// Blocks that the call was promised and that this takes.
-    pub(crate) promised: u64,
+    /// How many of the taken blocks had been set aside for the call.
+    pub(crate) paid: u64,
     pub(super) freed: Vec<Range<FsBlock>>,
     /// Contents of files that are logged, by block.
     pub(crate) logged_data: Vec<(FsBlock, Block)>,
@@ -158,7 +158,7 @@ impl<'a, 'v> Draft<'a, 'v> {
             blocks: SmallVec::new(),
             taken: SmallVec::new(),
             adopted: SmallVec::new(),
-            promised: 0,
+            paid: 0,
             freed: Vec::new(),
             logged_data: Vec::new(),
             revoked: Vec::new(),

@@ -89,23 +89,18 @@ fn unmount(dir: &Path, how: How) -> Outcome {
     if !waits || mounted.is_elsewhere() {
         return Ok(0);
     }
-    let heard = match (File::open(&mounted.image), listener) {
-        (Ok(image), listener) => {
-            // The serving process holds a lock until everything is written.
-            let _ = rustix::fs::flock(&image, FlockOperation::LockShared);
-            listener.and_then(|listener| listener.heard())
-        }
-        // The image has another name now, or none.
-        (Err(_), Some(listener)) => Some(listener.wait().unwrap_or_else(|| {
-            Err("its image is not there any more, and its server does not answer".into())
-        })),
-        // A caller that may not ask need not wait.
-        (Err(_), None) => None,
-    };
-    match heard {
+    if let Ok(image) = File::open(&mounted.image) {
+        // The serving process holds a lock until everything is written.
+        let _ = rustix::fs::flock(&image, FlockOperation::LockShared);
+    }
+    // A caller that may not ask need not wait.
+    let Some(listener) = listener else { return Ok(0) };
+    // The image may have another name now, or the server may have died.
+    match listener.heard().or_else(|| listener.wait()) {
+        Some(Ok(())) => Ok(0),
         Some(Err(lost)) => {
             Err(failed(format!("unmounted, but not everything was written: {lost}")))
         }
-        Some(Ok(())) | None => Ok(0),
+        None => Err(failed("unmounted, but its server does not answer: it may have died".into())),
     }
 }
