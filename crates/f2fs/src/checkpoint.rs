@@ -9,6 +9,7 @@
 
 use drive::{Block, Blocks, Command, ZoneAction};
 use queue::{BlockQueue, WriteSet};
+use vfs::Errno;
 
 use crate::alloc::curseg::summary_area_block;
 use crate::alloc::gc::Hands;
@@ -124,12 +125,13 @@ impl Engine {
                 // Half a checkpoint is on the drive, and the last complete one must stay valid.
                 // Writes in flight still own their blocks. They are write-back like any other if
                 // the checkpoint only lacked room or could not read something.
+                self.logs.get_mut().break_chain();
                 set.submit(self.io.writer());
                 let written = set.wait(self.io.queue()).map_err(Error::from);
                 written.and(Err(error)).inspect_err(|error| match error {
                     // Of the tables, a quota file or a directory, without which no checkpoint can
                     // be written, whatever happens to a file.
-                    Error::Corrupt(_) => self.halt(error),
+                    Error::Corrupt(_) | Error::Posix(Errno::NOENT) => self.halt(error),
                     _ => self.stop(error),
                 })
             }
@@ -305,6 +307,9 @@ impl Engine {
         self.inodes.all_is_stable();
         self.last_checkpoint = cores::now();
         let freed = self.segments.get_mut().free_prefree();
+        for segno in &freed {
+            self.damaged_sections.remove(&self.sb.section_of(*segno));
+        }
         self.withhold(&freed);
     }
 

@@ -39,6 +39,9 @@ pub(crate) struct Logs {
     pub(super) aged: Option<Aged>,
     /// Blocks of the log of roll-forward's chain since the last checkpoint.
     chain_blocks: u64,
+    /// The chain has nodes of a write-back that did not come to its end: no checksum behind them is
+    /// that of all nodes in front.
+    is_chain_broken: bool,
     /// Blocks of all logs since then.
     allocated: u64,
     /// Blocks written to free segments, and to free slots of used ones, since the mount
@@ -57,6 +60,7 @@ impl Logs {
             nodes_end: None,
             aged: None,
             chain_blocks: 0,
+            is_chain_broken: false,
             allocated: 0,
             written: [0; 2],
             nodes_written: 0,
@@ -92,7 +96,18 @@ impl Logs {
     /// To be called when a checkpoint is durable: a new chain begins.
     pub(crate) fn begin_chain(&mut self) {
         self.chain_blocks = 0;
+        self.is_chain_broken = false;
         self.allocated = 0;
+    }
+
+    /// Until the next checkpoint nothing behind what is in the chain can be recovered.
+    pub(crate) fn break_chain(&mut self) {
+        self.is_chain_broken = true;
+    }
+
+    /// Whether recovery can read the chain to its end.
+    pub(crate) fn is_chain_broken(&self) -> bool {
+        self.is_chain_broken
     }
 
     /// A log's position and summary.

@@ -293,7 +293,12 @@ impl<'a> Fsync<'a> {
             mark => mark,
         };
         self.arrival = Some(self.fs.arrivals().announce());
-        volume.place_fsync_nodes(self.ino, mark, frozen, placed).map_err(Into::into)?;
+        if let Err(error) = volume.place_fsync_nodes(self.ino, mark, frozen, placed) {
+            if !placed.is_empty() {
+                volume.break_chain();
+            }
+            return Err(error.into());
+        }
         // Before the flush, because what is written back during it must be flushed again.
         if self.plan.steps.contains(&Step::Flush) && !self.fs.injected(Inject::DROP_FLUSH) {
             volume.shard_mut(self.ino).map_err(Into::into)?.unflushed.remove(&self.ino);

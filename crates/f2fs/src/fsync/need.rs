@@ -166,11 +166,11 @@ impl Engine {
     /// Roll-forward keeps old blocks until it is done, and takes as many as were taken since the
     /// checkpoint: there must be room for everything that it may claim with `more` blocks
     /// (`f2fs_space_for_roll_forward`). Nor may it have to read more nodes than allowed
-    /// (`max_roll_forward_node_blocks`).
+    /// (`max_roll_forward_node_blocks`), and the chain must be whole.
     pub(crate) fn can_roll_forward(&self, logs: &Logs, more: u64) -> bool {
         let (limit, total) = (self.knobs.max_roll_forward_node_blocks, self.space.user_blocks());
         let is_long = limit > 0 && logs.chain_blocks() >= limit;
         let claimed = self.space.used().taken.max(logs.allocated() + more) + NAME_BLOCKS;
-        !is_long && self.checkpoint.valid_block_count + claimed <= total
+        !is_long && !logs.is_chain_broken() && self.checkpoint.valid_block_count + claimed <= total
     }
 }

@@ -51,6 +51,9 @@ pub(crate) trait Change: Mapping {
     /// Whether roll-forward could repeat one more fsync.
     fn has_room_in_chain(&mut self) -> bool;
 
+    /// Roll-forward's chain ends here until the next checkpoint.
+    fn break_chain(&mut self);
+
     /// Takes a block of `log` in place of `old`.
     fn allocate(
         &mut self,
@@ -165,6 +168,10 @@ impl Change for Engine {
     fn has_room_in_chain(&mut self) -> bool {
         let logs = self.logs.lock();
         self.can_roll_forward(&logs, 0)
+    }
+
+    fn break_chain(&mut self) {
+        self.logs.get_mut().break_chain();
     }
 
     fn allocate(&mut self, log: LogType, old: BlockAddr, summary: RawSummary) -> Result<BlockAddr> {
@@ -301,6 +308,13 @@ impl Change for Own<'_> {
     fn has_room_in_chain(&mut self) -> bool {
         // Checked by [`Own::keep_logs`], which keeps the logs locked.
         true
+    }
+
+    fn break_chain(&mut self) {
+        match &mut self.sight.tables {
+            Some(tables) => tables.logs.break_chain(),
+            None => self.engine.logs.lock().break_chain(),
+        }
     }
 
     fn allocate(

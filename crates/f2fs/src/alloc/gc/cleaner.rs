@@ -110,17 +110,22 @@ impl Engine {
         (invalid.saturating_sub(free * per_section) / used.max(1)) as u32
     }
 
-    /// If `error`, met in `segno`, says that something cannot be read or is corrupt, its section is
-    /// left as it is until the next mount: otherwise the cleaner would meet this again and again,
-    /// and all who wait for it. Returns whether that is so.
-    pub(super) fn leave_damaged(&mut self, segno: SegNo, error: &Error) -> bool {
+    /// If `error`, met while the blocks of `segno` were looked for, says that something cannot be
+    /// read or is corrupt, its section is left as it is until the next mount: otherwise the cleaner
+    /// would meet this again and again, and all who wait for it.
+    pub(super) fn leave_if_damaged(&mut self, segno: SegNo, error: &Error) {
         if !is_unreadable(error) {
-            return false;
+            return;
         }
         self.note(error);
         let section = self.sb.section_of(segno);
+        self.report(&format!("cleaning of section {section}: {error}; it is left as it is"));
         self.damaged_sections.insert(section);
         self.cleaner.leave(section, &self.sb.segments_of(section));
-        true
+    }
+
+    /// Whether the section of `segno` has been left.
+    pub(super) fn is_left(&self, segno: SegNo) -> bool {
+        self.damaged_sections.contains(&self.sb.section_of(segno))
     }
 }

@@ -303,14 +303,26 @@ fn clean_piece(hands: &mut impl Hands, segno: SegNo, from: usize, caller: Caller
 }
 
 fn move_piece(hands: &mut impl Hands, segno: SegNo, from: usize, caller: Caller) -> Result<usize> {
-    let piece = piece::look_up(hands, segno, from)?;
-    let next = piece.next;
-    let mut moves = hands.engine().begin_moves(piece, caller)?;
-    read(hands, &mut moves)?;
+    let (moves, next) = find_moves(hands, segno, from, caller)
+        .inspect_err(|error| hands.engine().leave_if_damaged(segno, error))?;
     let mut set = WriteSet::default();
     let submitted = hands.engine().submit_moves(moves, caller, &mut set);
     hands.finish(set, submitted)?;
     Ok(next)
+}
+
+/// What there is to move, read, and the block to go on with.
+fn find_moves(
+    hands: &mut impl Hands,
+    segno: SegNo,
+    from: usize,
+    caller: Caller,
+) -> Result<(Vec<Move>, usize)> {
+    let piece = piece::look_up(hands, segno, from)?;
+    let next = piece.next;
+    let mut moves = hands.engine().begin_moves(piece, caller)?;
+    read(hands, &mut moves)?;
+    Ok((moves, next))
 }
 
 /// Reads the blocks that are not in memory, with whatever lies between them.
@@ -349,10 +361,7 @@ impl F2fs {
         caller: Caller,
     ) -> Result<()> {
         let mut held = Held::new(self, volume);
-        let moved = segments.try_for_each(|segno| {
-            let cleaned = clean_segment(&mut held, segno, caller);
-            cleaned.inspect_err(|error| _ = held.engine().leave_damaged(segno, error))
-        });
+        let moved = segments.try_for_each(|segno| clean_segment(&mut held, segno, caller));
         moved.and(held.flush_moved())
     }
 

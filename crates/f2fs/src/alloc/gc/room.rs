@@ -161,10 +161,7 @@ fn clean_some(hands: &mut impl Hands, shortage: Shortage) -> Result<bool> {
     let engine = hands.engine();
     match cleaned {
         Ok(next) => engine.end_piece(segno, next),
-        Err(error) if engine.leave_damaged(segno, &error) => {
-            let section = engine.sb.section_of(segno);
-            engine.report(&format!("cleaning of section {section}: {error}; it is left as it is"));
-        }
+        Err(_) if engine.is_left(segno) => {}
         Err(error) => {
             engine.end_piece(segno, BLOCKS_PER_SEGMENT as usize);
             return Err(error);
