@@ -463,3 +463,6 @@ fn stop(mut volume: Hold<'_, Engine>, error: Error) -> Error {
     volume.stop(&error);
     error
 }
+
+#[cfg(test)]
+mod tests;
